@@ -107,7 +107,7 @@ def prepare_datasets(original: Callable[..., Any]) -> Callable[..., Any]:
             if data.label_key is None:
                 raise ConfigError(NO_LABEL_KEY)
             found = list(blend(",".join(files), *args, **kwargs)) if files else []
-            own = [row | {data.label_key: _own_label(row, data.label_key)} for row in found]
+            own = [_own_row(row, data.label_key) for row in found]
             tasks = (
                 tasks_beside(envs, split, len(own) if files else None, strategy.args.train.seed)
                 if envs
@@ -131,11 +131,11 @@ def plays_rows(agent_func_path: str | None) -> bool:
     )
 
 
-def _own_label(row: dict[str, Any], key: str) -> Any:
-    label = row.get(key)
-    if label is None or names_task(label):
-        return label
-    return OwnLabel(row.get("datasource") or OWN_SOURCE, label)
+def _own_row(row: dict[str, Any], key: str) -> dict[str, Any]:
+    """Return a row of a file with its source; the label of one that is no task becomes an `OwnLabel`."""
+    label, source = row.get(key), row.get("datasource") or OWN_SOURCE
+    kept = label is None or names_task(label)
+    return row | {key: label if kept else OwnLabel(source, label), "datasource": source}
 
 
 def _row_of(task: TaskRow, data: Any) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from gem_core._util.files import write_json_lines
+from gem_core._util.foreign_json import read_json
 from gem_core.advantages._declaration import Need
 from gem_core.errors import ConfigError
 from gem_core.rollout import Episode, Row
@@ -78,7 +79,7 @@ def write(rows: Iterable[TaskRow], path: str | Path) -> None:
 def names_task(label: Any) -> bool:
     """Return whether a label is a task, perhaps a broken one, and not a label of the user's own."""
     try:
-        fields = json.loads(label)
+        fields = read_json(label)
     except (TypeError, ValueError):
         return False
     return isinstance(fields, dict) and "env_id" in fields

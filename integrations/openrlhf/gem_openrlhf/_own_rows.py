@@ -43,10 +43,14 @@ class SingleTurnExecutor(SingleTurnAgentExecutor):  # type: ignore[misc]
 
 async def _noted(fetched: Any) -> Any:
     try:
-        return await fetched
+        results = await fetched
     except Exception as error:
         _cause.set(error_line(error, 300))
         raise
+    for result in results[:1]:
+        if not isinstance(result, dict | None):
+            _cause.set(f"the reward function returned {result!r:.200}: expected a dict with rewards")
+    return results
 
 
 async def play_own(executor: Any, label: Any, *, pad_id: int, **arguments: Any) -> dict[str, Any]:

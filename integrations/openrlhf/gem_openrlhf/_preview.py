@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from gem_chat._vision import processor_problem
@@ -16,12 +14,12 @@ from gem_core.trainers import Plan
 from gem_core.trainers._plan import SourceRows, count_rows, describe_budget
 from gem_core.trainers._tasks import check_tasks
 from gem_openrlhf._dataset import NO_LABEL_KEY, plays_rows, split_words, spread, tasks_beside
+from gem_openrlhf._files import blend, check_defines, check_knows_tasks, read_rows, unread_files
 from gem_openrlhf._labels import OWN_SOURCE, names_task, task_of
 from gem_openrlhf._options import GAE_OF_BOTH, GemOptions, estimator_names
 
 OUR_AGENT = "--train.agent_func_path $(gem-core path openrlhf-agent)"
 OURS, THEIRS = "gem-core's agent", "OpenRLHF's single-turn agent"
-_READABLE = (".json", ".jsonl", ".csv", ".parquet", ".arrow")
 
 
 class _Row(NamedTuple):
@@ -48,6 +46,10 @@ def preview(args: Any, options: GemOptions) -> Plan:
     agent = args.train.agent_func_path
     if agent and not (agent.endswith(".py") and Path(agent).is_file()):
         raise ConfigError(f"--train.agent_func_path {agent}: expected a .py file; gem-core's is {OUR_AGENT}")
+    if agent:
+        check_defines("--train.agent_func_path", agent, "AgentExecutor")
+    if (first := str(args.reward.remote_url or "").split(",")[0]).endswith(".py"):
+        check_defines("--reward.remote_url", first, "reward_func")
     sources = _sources("train", args.data.prompt_dataset, args, options)
     sources += _sources("eval", args.eval.dataset, args, options)
     players = {source.player for source in sources}
@@ -61,14 +63,21 @@ def preview(args: Any, options: GemOptions) -> Plan:
 def _sources(split: Split, text: str | None, args: Any, options: GemOptions) -> list[SourceRows]:
     """Check the rows of one list of data, and count them by source."""
     files, envs = split_words(text)
-    unread = [file for file in files if Path(file).suffix not in _READABLE or "://" in file]
-    for file in files:
-        if file not in unread and not Path(file).is_file():
-            raise ConfigError(f"{file}: there is no such file")
+    unread = unread_files(files)
+    probs = args.data.prompt_probs if split == "train" else None
+    if probs is not None and probs.count(",") + 1 != len(files):
+        raise ConfigError(
+            f"--data.prompt_probs {probs}: expected one number for each file, {len(files)} in all; an "
+            "environment has its weight after ="
+        )
     limit = args.data.max_samples
     rows = [row for file in files if file not in unread for row in _rows(file, split, args)[:limit]]
+    if files and not unread:
+        blend(files, probs, split, args)  # the files may not fit together
     tasks = tasks_beside(envs, split, len(rows) if files else None, args.train.seed) if envs else []
     env_rows = [_Row("", EnvChoice.of(task).label, task) for task in tasks]
+    for row in env_rows[:1]:
+        check_knows_tasks(args.train.agent_func_path, row.source)
     check_tasks(
         ((row.place, row.task) for row in [*rows, *env_rows] if row.task is not None),
         options.wrappers,
@@ -102,7 +111,15 @@ def _player(row: _Row | None, args: Any) -> tuple[str, str]:
 
 
 def _rows(file: str, split: Split, args: Any) -> list[_Row]:
-    return [_row(place, row, args) for place, row in _read(file, split, args)]
+    """Return the checked rows of a local file.
+
+    Raises:
+        ConfigError: A row is not usable, or there is none.
+    """
+    rows = [_row(place, row, args) for place, row in read_rows(file, split, args)]
+    if not rows:
+        raise ConfigError(f"{file} has no rows")
+    return rows
 
 
 def _row(place: str, row: Any, args: Any) -> _Row:
@@ -112,6 +129,8 @@ def _row(place: str, row: Any, args: Any) -> _Row:
         ConfigError: As in `preview`.
     """
     key, agent = args.data.label_key, args.train.agent_func_path
+    if isinstance(row, Mapping) and row.get(args.data.input_key, "") is None:
+        raise ConfigError(f"{place}: no prompt in the column {args.data.input_key!r}")
     if not isinstance(row, Mapping) or args.data.input_key not in row:
         found = ", ".join(row) if isinstance(row, Mapping) else type(row).__name__
         raise ConfigError(
@@ -127,6 +146,7 @@ def _row(place: str, row: Any, args: Any) -> _Row:
             f"{columns[0]!r}, or name the environment itself in --data.prompt_dataset instead of this file"
         )
     if columns:
+        check_knows_tasks(agent, place)
         try:
             task = task_of(row[key])
         except ConfigError as error:
@@ -146,25 +166,6 @@ def _row(place: str, row: Any, args: Any) -> _Row:
                 "openrlhf.cli.serve_rm)"
             )
     return _Row(place, row.get("datasource") or OWN_SOURCE, None)
-
-
-def _read(file: str, split: Split, args: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the place and the content of each row of a local file."""
-    if file.endswith(".jsonl"):
-        for number, line in enumerate(Path(file).read_text("utf-8").splitlines(), start=1):
-            if line.strip():
-                place = f"{file}, line {number}"
-                try:
-                    yield place, json.loads(line)
-                except ValueError as error:
-                    raise ConfigError(f"{place}: {error}") from None
-        return
-    from openrlhf.datasets.utils import blending_datasets
-
-    quiet = SimpleNamespace(args=args, print=lambda *_: None, is_rank_0=lambda: False)
-    part = args.data.prompt_split if split == "train" else args.eval.split
-    for number, row in enumerate(blending_datasets(file, strategy=quiet, dataset_split=part), start=1):
-        yield f"{file}, row {number}", row
 
 
 def _estimator(args: Any, options: GemOptions) -> str:
@@ -190,6 +191,8 @@ def _budget(args: Any, options: GemOptions, players: set[str]) -> Iterator[str]:
 def _notes(args: Any, sources: Sequence[SourceRows]) -> Iterator[str]:
     agent, reward, advantage = args.train.agent_func_path, args.reward, args.algo.advantage
     players = {source.player for source in sources}
+    if args.eval.dataset and args.eval.steps == -1:
+        yield "--eval.steps=-1: no evaluation takes place"
     if agent and reward.model_name_or_path:
         yield "--reward.model_name_or_path has no effect: with an agent, OpenRLHF loads no reward model"
     if agent and reward.remote_url and players <= {OURS, agent}:

@@ -140,6 +140,7 @@ def test_three_steps_on_a_mix(
         eval_steps="100",
         max_eval="4",
         env_id=" ".join(envs),
+        max_turns="8",
         eval_env_id=" ".join(harness.MIX),
         on_env_error="retry",
         max_env_retries="1",

@@ -79,6 +79,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     write_rows(tmp_path / "train.jsonl", [GUESS], 2)
     write_rows(tmp_path / "eval.jsonl", [GUESS], 2, split="eval")
     write_questions(tmp_path)
+    (tmp_path / "reward.py").write_text("def reward_func(queries, prompts, labels): ...\n")
     return tmp_path
 
 

@@ -21,7 +21,7 @@ PAGE = "docs/trainers/openrlhf.md"
 USER = shlex.split(
     "--actor.model_name_or_path org/model --vllm.num_engines 1 --rollout.batch_size 64 "
     "--train.batch_size 16 "
-    "--rollout.n_samples_per_prompt 4 --algo.kl.init_coef 0"
+    "--rollout.n_samples_per_prompt 4 --algo.kl.init_coef 0 --eval.steps 5"
 )
 """Flags of a user of GRPO."""
 GAME = "game:GuessTheNumber-v0-easy"
@@ -44,6 +44,7 @@ def test_the_page_is_accepted_and_mistakes_are_named(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     write_questions(tmp_path)
+    (tmp_path / "reward.py").write_text("def reward_func(queries, prompts, labels): ...\n")
     (training,) = commands(PAGE, "gsm8k/train.jsonl,game", {'"$@"': shlex.join(USER)})
     assert training[:3] == ["python3", "-m", "gem_openrlhf.train_ppo_ray"]
     (before,) = commands(

@@ -146,6 +146,7 @@ def test_the_row_is_the_one_of_openrlhfs_own_agent(tmp_path: Path) -> None:
         ("dict(rewards=torch.tensor([1.0, 2.0]))", "expected one finite number"),
         ("dict(rewards='good')", "returned 'good'"),
         ("dict(rewards=1 / 0)", "ZeroDivisionError"),
+        ("[1.0]", "the reward function returned [1.0]: expected a dict with rewards"),
     ],
 )
 def test_a_row_without_a_reward_is_lost_and_named(result: str, cause: str, tmp_path: Path) -> None:
@@ -181,6 +182,7 @@ def test_rewards_of_any_form_of_a_number(tmp_path: Path) -> None:
         "torch.tensor([1])",
         "torch.tensor([[1.0]])",
         "[1.0]",
+        "torch.tensor(1.0).numpy()[()]",
     ):
         (row,) = play(agent(tmp_path, f"dict(rewards={value})"), QUESTIONS[:1])
         assert (row["reward"], row["scores"]) == (1.0, 1.0)
@@ -313,6 +315,8 @@ def test_rows_of_files_keep_their_labels_for_other_agents(
     words[-1] = "sourced.jsonl"
     (row,) = loaders(*words, *AGENT[:2])[0]
     assert row == ["ones", "<user>1?<assistant>", OwnLabel("ones", "1"), None]
+    words[-1] = "sourced.jsonl,gsm8k/train.jsonl"  # in which rows without the column get None
+    assert Counter(row[0] for row in loaders(*words, *AGENT[:2])[0]) == {"ones": 1, "default": 16}
 
 
 def test_the_runs_flags_reach_the_agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,6 +27,7 @@ ACCEPTED = (
     f"--train.agent_func_path {gem_openrlhf.agent.__file__} --data.prompt_dataset train.jsonl "
     "--data.input_key input --data.label_key label --gem.max_turns 8"
 ).split()
+REWARD = ("--reward.remote_url", "reward.py")
 MISTAKES = {
     ("--gem.max_turns_", "8"): "unrecognized arguments: --gem.max_turns_",
     ("--algo.advantage.estimator", "rebm"): "invalid choice: 'rebm'",
@@ -52,17 +53,34 @@ MISTAKES = {
     ("--data.prompt_dataset", "train.jsonl,game:GuessTheNumber-v0(max_number=5"): "is a parenthesis missing?",
     ("--data.prompt_dataset", "train.jsonl,game:GuessTheNumber-v0=-1"): "expected a weight above 0",
     ("--eval.dataset", "own.jsonl"): "own.jsonl, line 1: the label 'a' names no task",
+    ("--data.prompt_dataset", "empty.jsonl"): "empty.jsonl has no rows",
+    ("--data.prompt_dataset", "latin.jsonl"): "latin.jsonl: 'utf-8' codec can't decode",
+    ("--data.prompt_dataset", "no-prompt.jsonl"): "no-prompt.jsonl, line 1: no prompt in the column 'input'",
+    ("--data.prompt_dataset", "/none/train"): "/none/train: there is no such file",
+    ("--data.prompt_dataset", "own.jsonl=0.5"): "own.jsonl=0.5: there is no such file",
+    ("--data.prompt_dataset", "own.jsonl,numbers.jsonl", *REWARD): "numbers.jsonl: OpenRLHF cannot read",
+    ("--data.prompt_split", "test"): "--data.prompt_split test: train.jsonl has no such split",
+    ("--eval.dataset", "own.parquet", "--eval.split", "test"): "--eval.split test: own.parquet has no such",
+    ("--data.prompt_probs", "0.5,0.5"): "0.5,0.5: expected one number for each file, 1 in all",
+    ("--data.prompt_dataset", GUESS, "--data.prompt_probs", "1"): "one number for each file, 0 in all",
+    ("--data.prompt_dataset", "own.jsonl,own.json", "--data.prompt_probs", "1,1", *REWARD): "cannot read",
+    ("--reward.remote_url", "none.py"): "--reward.remote_url none.py: FileNotFoundError",
+    ("--reward.remote_url", "plain.py"): "plain.py: expected the file to define reward_func",
+    ("--reward.remote_url", "broken.py"): "--reward.remote_url broken.py: SyntaxError",
+    ("--train.agent_func_path", "reward.py"): "reward.py: expected the file to define AgentExecutor",
+    ("--train.agent_func_path", "plain.py"): "train.jsonl, line 1: plain.py does not use gem-core, so the",
+    ("--train.agent_func_path", "plain.py", "--data.prompt_dataset", GUESS): f"{GUESS}: plain.py does not",
     ("--train.agent_func_path", "no_agent.py"): "no_agent.py: expected a .py file; gem-core's is",
     ("--train.agent_func_path", "train.jsonl"): "expected a .py file",
     ("--train.agent_func_path", ""): "line 1: nothing plays this task; add --train.agent_func_path",
     ("--train.agent_func_path", "", "--reward.remote_url", "reward.py"): "nothing plays this task",
     ("--train.agent_func_path", "", "--data.prompt_dataset", "own.jsonl"): "nothing rewards this row",
     (
-        "--data.prompt_dataset", "train.jsonl,own.jsonl", "--reward.remote_url", "r.py",
+        "--data.prompt_dataset", "train.jsonl,own.jsonl", "--reward.remote_url", "reward.py",
         "--data.max_samples", "2",
     ): "--data.max_samples 2 leaves no row of default",
     (
-        "--data.prompt_dataset", "train.jsonl,own.jsonl", "--reward.remote_url", "r.py",
+        "--data.prompt_dataset", "train.jsonl,own.jsonl", "--reward.remote_url", "reward.py",
         "--algo.advantage.estimator", "gae",
     ): "gae works on the turns of gem_core's rows",
 }  # fmt: skip
@@ -80,10 +98,19 @@ def write_files(folder: Path) -> None:
         "own.json": json.dumps([own]),
         "text.jsonl": rows.splitlines()[0] + "\nno JSON\n",
         "null.jsonl": '{"input": "1 + 1?", "label": null}\n',
+        "empty.jsonl": "",
+        "no-prompt.jsonl": '{"input": null, "label": "a"}\n',
+        "numbers.jsonl": '{"input": "1 + 1?", "label": 2}\n',
+        "reward.py": "def reward_func(queries, prompts, labels): ...\n",
+        "plain.py": "class AgentExecutor: ...\n",
+        "mine.py": "from gem_openrlhf import GemExecutor\n\nclass AgentExecutor(GemExecutor): ...\n",
+        "theirs.py": "from acme.agents import AgentExecutor\n",
+        "broken.py": "def reward_func(:\n",
         "broken.jsonl": json.dumps(own | {"label": '{"env_id": "game:GuessTheNumber-v0"}'}) + "\n",
     }
     for name, text in files.items():
         (folder / name).write_text(text)
+    (folder / "latin.jsonl").write_bytes('{"input": "caf\u00e9", "label": "a"}\n'.encode("latin-1"))
     datasets.Dataset.from_list([own]).to_parquet(folder / "own.parquet")
 
 
@@ -114,7 +141,6 @@ def test_the_plan_says_what_plays_and_rewards_each_row(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     write_files(tmp_path)
-    (tmp_path / "mine.py").write_text("")
     ours, theirs = "gem-core's agent", "OpenRLHF's single-turn agent"
     plan = plan_of([*ACCEPTED, "--rollout.max_new_tokens", "300"], capsys)
     assert plan["sources"] == [f"train | {GUESS} | {ours} | the environment | 2"]
@@ -144,8 +170,9 @@ def test_the_plan_says_what_plays_and_rewards_each_row(
         f"train | {GUESS} | {ours} | the environment | None",
         f"train | org/prompts | {ours}, or {theirs} if the label names no task | the environment | None",
     ]
-    plan = plan_of([*ACCEPTED, "--train.agent_func_path", "mine.py"], capsys)
-    assert plan["sources"] == [f"train | {GUESS} | mine.py | mine.py | 2"]
+    for agent in ("mine.py", "theirs.py"):  # the second may use gem-core through its own package
+        plan = plan_of([*ACCEPTED, "--train.agent_func_path", agent], capsys)
+        assert plan["sources"] == [f"train | {GUESS} | {agent} | {agent} | 2"]
     own = (
         "--data.prompt_dataset",
         "own.jsonl",
@@ -178,6 +205,7 @@ def test_the_plan_says_what_plays_and_rewards_each_row(
         ),
         (("--train.batch_size", "6"), "2 samples at the end of an epoch do not fill an update"),
         (("--data.prompt_probs", "1"), "--data.prompt_probs draws from the rows"),
+        (("--eval.dataset", GUESS), "--eval.steps=-1: no evaluation takes place"),
     ],
 )
 def test_the_plan_notes_options_with_another_effect(
@@ -201,6 +229,18 @@ def test_no_note_without_its_cause(
     mix = ("--data.prompt_dataset", f"own.jsonl,{GUESS}", "--reward.remote_url", "reward.py")
     assert plan_of([*ACCEPTED, *mix, "--rollout.top_p", "0.8"], capsys)["notes"] == []
     assert plan_of([*ACCEPTED, *mix, *harness.words(correction.flags("icepop"))], capsys)["notes"] == []
+
+
+def test_rows_that_openrlhf_can_read_are_accepted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Texts with unusual separators of lines, a byte order mark, and a label of many brackets."""
+    monkeypatch.chdir(tmp_path)
+    write_files(tmp_path)
+    row = {"input": "a\u2028b\x85c\x0c", "label": "[" * 100_000}
+    Path("odd.jsonl").write_text("\ufeff" + json.dumps(row, ensure_ascii=False) + "\n", "utf-8")
+    plan = plan_of([*ACCEPTED, *REWARD, "--data.prompt_dataset", "odd.jsonl"], capsys)
+    assert plan["sources"] == ["train | default | OpenRLHF's single-turn agent | reward.py | 1"]
 
 
 def test_a_custom_environment_is_accepted(

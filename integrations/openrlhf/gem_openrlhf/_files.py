@@ -1,0 +1,120 @@
+"""The user's files before anything starts: data as OpenRLHF will read it, and Python that it will load."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from gem_core._core import Split
+from gem_core._util.foreign_json import read_json
+from gem_core._util.messages import error_line
+from gem_core.errors import ConfigError
+from gem_openrlhf._dataset import plays_rows
+
+_READABLE = (".json", ".jsonl", ".csv", ".parquet", ".arrow")
+_WITHOUT_GEM = {"openrlhf", "torch", "ray", "vllm", "transformers", "numpy", *sys.stdlib_module_names}
+"""Modules through which an agent does not come to gem-core."""
+_HUB = re.compile(r"(?:[\w.-]+/)?[\w.-]+(?:@.*)?")
+"""Name of a dataset on the Hub, in OpenRLHF with a folder of it after ``@``."""
+
+
+def unread_files(files: Sequence[str]) -> list[str]:
+    """Return the data that only a run reads, such as datasets on the Hub.
+
+    Raises:
+        ConfigError: A file does not exist.
+    """
+    unread = [file for file in files if Path(file).suffix not in _READABLE or "://" in file]
+    for file in files:
+        if file not in unread:
+            found = Path(file).is_file()
+        else:
+            found = "://" in file or bool(_HUB.fullmatch(file)) or Path(file.partition("@")[0]).exists()
+        if not found:
+            raise ConfigError(f"{file}: there is no such file")
+    return unread
+
+
+def read_rows(file: str, split: Split, args: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the place and the content of each row of a local file.
+
+    Raises:
+        ConfigError: A row cannot be read.
+    """
+    if not file.endswith(".jsonl"):
+        rows = enumerate(blend([file], None, split, args), start=1)
+        yield from ((f"{file}, row {number}", row) for number, row in rows)
+        return
+    place = file
+    try:
+        with open(file, encoding="utf-8-sig") as lines:  # OpenRLHF skips a byte order mark, too
+            for number, line in enumerate(lines, start=1):
+                place = f"{file}, line {number}"
+                if line.strip():
+                    yield place, read_json(line)
+    except ValueError as error:
+        raise ConfigError(f"{place}: {error}") from None
+
+
+def blend(files: Sequence[str], probabilities: str | None, split: Split, args: Any) -> Any:
+    """Return the rows of local files, as OpenRLHF reads them together.
+
+    Args:
+        files: Paths, at least one.
+        probabilities: Value of ``--data.prompt_probs``.
+        split: Training or evaluation.
+        args: OpenRLHF's flags.
+
+    Raises:
+        ConfigError: OpenRLHF cannot read them.
+    """
+    from openrlhf.datasets.utils import blending_datasets
+
+    option, part = (
+        ("data.prompt_split", args.data.prompt_split) if split == "train" else ("eval.split", args.eval.split)
+    )
+    if part != "train":
+        raise ConfigError(f"--{option} {part}: {files[0]} has no such split; those of files are named train")
+    quiet = SimpleNamespace(args=args, print=lambda *_: None, is_rank_0=lambda: False)
+    try:
+        return blending_datasets(",".join(files), probabilities, strategy=quiet, dataset_split=part)
+    except Exception as error:  # datasets and pyarrow raise anything
+        raise ConfigError(f"{', '.join(files)}: OpenRLHF cannot read this: {error_line(error)}") from error
+
+
+def check_defines(option: str, file: str, name: str) -> None:
+    """Check that a file is Python and mentions a name, without running it.
+
+    Raises:
+        ConfigError: It is not, or does not mention it.
+    """
+    try:
+        code = Path(file).read_text("utf-8")
+        compile(code, file, "exec")
+    except (OSError, SyntaxError, ValueError) as error:
+        raise ConfigError(f"{option} {file}: {error_line(error)}") from error
+    if name not in code and "import *" not in code:
+        raise ConfigError(f"{option} {file}: expected the file to define {name}")
+
+
+def check_knows_tasks(agent: str | None, place: str) -> None:
+    """Check that the agent of a run is ours, or a file that may use gem-core, perhaps through other modules.
+
+    Raises:
+        ConfigError: It cannot; `place` is where the task is.
+    """
+    if not agent or plays_rows(agent):
+        return
+    nodes = list(ast.walk(ast.parse(Path(agent).read_text("utf-8"))))
+    names = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
+    names += [node.module or "." for node in nodes if isinstance(node, ast.ImportFrom)]
+    if {name.partition(".")[0] for name in names} <= _WITHOUT_GEM:
+        raise ConfigError(
+            f"{place}: {agent} does not use gem-core, so the name of the task would be its prompt; let its "
+            "AgentExecutor be a subclass of gem_openrlhf.GemExecutor, which takes an agent for other rows"
+        )
