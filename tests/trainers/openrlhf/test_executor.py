@@ -40,6 +40,7 @@ class NotBuilt(gem_trouble.Endless):
         NotBuilt.built += 1
         if NotBuilt.built == 1:
             raise RuntimeError("no server")
+        super().__init__()
 
 
 gem_core.register("test:OpenRLHFScripted", ScriptedEnv)
