@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import re
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,6 +17,8 @@ from gem_core.errors import ConfigError
 from gem_openrlhf._dataset import plays_rows
 
 _READABLE = (".json", ".jsonl", ".csv", ".parquet", ".arrow")
+_WITHOUT_GEM = {"openrlhf", "torch", "ray", "vllm", "transformers", "numpy", *sys.stdlib_module_names}
+"""Modules through which an agent does not come to gem-core."""
 _HUB = re.compile(r"(?:[\w.-]+/)?[\w.-]+(?:@.*)?")
 """Name of a dataset on the Hub, in OpenRLHF with a folder of it after ``@``."""
 
@@ -99,12 +103,17 @@ def check_defines(option: str, file: str, name: str) -> None:
 
 
 def check_knows_tasks(agent: str | None, place: str) -> None:
-    """Check that the agent of a run is ours, or a file that mentions gem-core.
+    """Check that the agent of a run is ours, or a file that may use gem-core, perhaps through other modules.
 
     Raises:
-        ConfigError: It is not; `place` is where the task is.
+        ConfigError: It cannot; `place` is where the task is.
     """
-    if agent and not plays_rows(agent) and "gem_" not in Path(agent).read_text("utf-8"):
+    if not agent or plays_rows(agent):
+        return
+    nodes = list(ast.walk(ast.parse(Path(agent).read_text("utf-8"))))
+    names = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
+    names += [node.module or "." for node in nodes if isinstance(node, ast.ImportFrom)]
+    if {name.partition(".")[0] for name in names} <= _WITHOUT_GEM:
         raise ConfigError(
             f"{place}: {agent} does not use gem-core, so the name of the task would be its prompt; let its "
             "AgentExecutor be a subclass of gem_openrlhf.GemExecutor, which takes an agent for other rows"

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from gem_core._util.messages import error_text
 from gem_core.errors import ConfigError
 
 
@@ -20,15 +21,16 @@ def compose_command(folder: str | Path, name: str, arguments: Sequence[str]) -> 
         arguments: Arguments of the command: flags of hydra, and overrides such as ``algorithm.gamma=0.9``.
 
     Raises:
-        ConfigError: A flag is abbreviated or unknown, or the command would not start one run.
-        hydra.errors.HydraException: A file does not exist, or an override names an unknown option or cannot
-            be parsed.
+        ConfigError: A flag is abbreviated or unknown, an override cannot be parsed, or the command would not
+            start one run.
+        hydra.errors.HydraException: A file does not exist, or an override names an unknown option.
     """
     from hydra import version
     from hydra._internal.hydra import Hydra
     from hydra._internal.utils import create_automatic_config_search_path, get_args_parser
     from hydra.core.config_search_path import SearchPathQuery
     from hydra.core.global_hydra import GlobalHydra
+    from hydra.errors import OverrideParseException
     from hydra.types import RunMode
     from omegaconf import OmegaConf, open_dict
 
@@ -56,6 +58,11 @@ def compose_command(folder: str | Path, name: str, arguments: Sequence[str]) -> 
         config = hydra.compose_config(
             flags.config_name or name, flags.overrides, RunMode.RUN, with_log_configuration=False
         )
+    except OverrideParseException as error:
+        quoted = (
+            "quote entries of a list that contain = ( ) or a comma, as in data.train_files=\"['ID=0.2']\""
+        )
+        raise ConfigError(f"{error_text(error)}; {quoted}") from error
     finally:
         GlobalHydra.instance().clear()
     with open_dict(config):

@@ -21,12 +21,14 @@ from typing import Any
 
 import numpy as np
 import torch
+from datasets.exceptions import DatasetsError
 from omegaconf import open_dict
 from verl.utils.dataset.rl_dataset import RLHFDataset
 
 from gem_core._core import Split
-from gem_core._util.messages import error_text
-from gem_core.errors import ConfigError
+from gem_core._tasks import check_labels
+from gem_core._util.messages import error_line, error_text
+from gem_core.errors import ConfigError, UnknownEnv
 from gem_core.tasks import EnvChoice, TaskRow
 from gem_core.trainers._interface import expect_listed
 from gem_core.trainers._options import option_at
@@ -39,6 +41,7 @@ expect_listed(_SUPPORTED, "dataset")
 
 FORMATS = (".parquet", ".json", ".jsonl")
 """Endings of the files that verl's dataset reads."""
+_FORMATS = ", ".join(FORMATS)
 
 _OTHER_PROGRAMS = (
     "verl.experimental.one_step_off_policy.ray_trainer",
@@ -92,7 +95,7 @@ class GemDataset(RLHFDataset):  # type: ignore[misc]
     ) -> None:
         if any(module in sys.modules for module in _OTHER_PROGRAMS):
             raise ConfigError(f"data.custom_cls.name=GemDataset: gem_verl supports {V1_ONLY}")
-        entries = [data_files] if isinstance(data_files, str) else [*data_files]
+        entries = _entries(data_files)
         paths = [entry for entry in entries if entry.endswith(FORMATS)]
         envs = [entry for entry in entries if not entry.endswith(FORMATS)]
         self.envs = [*map(_read_env, envs)]
@@ -100,12 +103,26 @@ class GemDataset(RLHFDataset):  # type: ignore[misc]
         self.files = _read_files(paths, tokenizer, config, processor, max_samples)
         self._ends = [0, *accumulate(len(part) for _, part in self.files)]
         count = max_samples if max_samples > 0 else None
-        if self.files and self.split == "train":
-            count = max(round(sum(env.weight for env in self.envs) * self._ends[-1]), 1)
+        mixes = [(envs, count)] * bool(envs)
+        if self.files and self.split == "train":  # each environment by itself, so that its number is exact
+            rows, weights = self._ends[-1], _add_weights(self.envs)
+            mixes = [([text], max(round(weight * rows), 1)) for text, weight in weights.items()]
         seed = option_at(config, "seed", 0)
-        self.tasks: list[TaskRow] = split_tasks(envs, self.split, count, seed=seed) if envs else []
+        blocks = [_tasks(mix, self.split, number, seed) for mix, number in mixes]
+        self.tasks: list[TaskRow] = [task for block in blocks for task in block]
+        if self.split == "train":
+            self._check_that_all_are_played()
         self.missing = self._find_missing()
-        self._order = _spread(self._ends[-1], len(self.tasks))
+        self._order = _spread([self._ends[-1], *map(len, blocks)])
+
+    def _check_that_all_are_played(self) -> None:
+        played = {EnvChoice.of(task).label for task in self.tasks}
+        for env in self.envs:
+            if env.label not in played:
+                raise ConfigError(
+                    f"{env.label}: none of the {len(self.tasks)} tasks plays it; raise its weight or "
+                    "data.train_max_samples"
+                )
 
     def _find_missing(self) -> dict[str, Any]:
         if len(self.files) + bool(self.tasks) < 2:
@@ -140,24 +157,52 @@ def explained() -> Iterator[None]:
     try:
         yield
     except ValueError as error:
+        remedy = "data.custom_cls.path=pkg://gem_verl.dataset data.custom_cls.name=GemDataset"
+        if "Unsupported file format" in str(error):
+            raise ConfigError(f"{error_text(error)}; {remedy} reads environments") from error
         if "features can't be aligned" not in str(error):
             raise
         raise ConfigError(
             f"verl's dataset cannot join these files, because their columns differ ({error_text(error)}); "
-            "data.custom_cls.path=pkg://gem_verl.dataset data.custom_cls.name=GemDataset reads each by itself"
+            f"{remedy} reads each by itself"
         ) from error
+
+
+def _entries(data_files: Any) -> list[str]:
+    entries = [data_files] if isinstance(data_files, str) else data_files
+    if not (isinstance(entries, Sequence) and entries and all(isinstance(entry, str) for entry in entries)):
+        raise ConfigError(
+            f"data.train_files or data.val_files is {data_files!r}: expected a list of files and "
+            "environments, such as \"['gsm8k/train.parquet','game:GuessTheNumber-v0-easy=0.2']\""
+        )
+    return [*entries]
+
+
+def _add_weights(envs: Sequence[EnvChoice]) -> dict[str, float]:
+    """Return the weight of each environment, which may be listed several times."""
+    check_labels(envs)
+    weights: dict[str, float] = {}
+    for env in envs:
+        weights[env.text] = weights.get(env.text, 0.0) + env.weight
+    return weights
+
+
+def _tasks(envs: Sequence[str], split: Split, count: int | None, seed: int) -> list[TaskRow]:
+    try:
+        return split_tasks(envs, split, count, seed=seed)
+    except UnknownEnv as error:
+        raise UnknownEnv(f"{error} Files, one in each entry of the list, end with {_FORMATS}.") from error
 
 
 def _read_env(entry: str) -> EnvChoice:
     """Read an environment, or say why an entry is not a file either."""
-    formats = ", ".join(FORMATS)
     if re.search(rf"({'|'.join(map(re.escape, FORMATS))})\s*=[^)]*$", entry):
         raise ConfigError(
             f"{entry!r}: a file has no weight, because each epoch plays all of its rows; the weights of "
             "environments are relative to the rows of the files"
         )
     if Path(entry).exists():
-        raise ConfigError(f"{entry!r}: verl reads files that end with {formats}")
+        raise ConfigError(f"{entry!r}: verl reads files that end with {_FORMATS}")
     return EnvChoice.parse(entry)
 
 
@@ -166,7 +211,7 @@ def _read_files(
 ) -> list[tuple[str, Any]]:
     """Return verl's dataset for each file, which together have at most `max_samples` rows, as in verl."""
     if len(paths) == 1:
-        files = [(paths[0], RLHFDataset([*paths], tokenizer, config, processor, max_samples))]
+        files = [(paths[0], _read_file(paths[0], tokenizer, config, processor, max_samples))]
     else:
         files = _read_several(paths, tokenizer, config, processor, max_samples)
     for path, part in files:
@@ -184,6 +229,15 @@ def _read_files(
     return files
 
 
+def _read_file(path: str, *arguments: Any) -> RLHFDataset:
+    try:
+        return RLHFDataset([path], *arguments)
+    except (DatasetsError, StopIteration, ValueError) as error:
+        raise ConfigError(
+            f"{path}: verl's dataset cannot read it, or it is empty: {error_line(error.__cause__ or error)}"
+        ) from error
+
+
 def _read_several(
     paths: Sequence[str], tokenizer: Any, config: Any, processor: Any, max_samples: int
 ) -> list[tuple[str, Any]]:
@@ -192,7 +246,7 @@ def _read_several(
     if unfiltered is not None:
         with open_dict(unfiltered):
             unfiltered.filter_overlong_prompts = False
-    parts = [RLHFDataset([path], tokenizer, unfiltered, processor) for path in paths]
+    parts = [_read_file(path, tokenizer, unfiltered, processor) for path in paths]
     chosen = _choose(sum(map(len, parts)), max_samples, config)
     start = 0
     files = []
@@ -223,9 +277,9 @@ def _columns(part: Any) -> list[str]:
     return [*(name for name in part.dataframe.column_names if name not in media), *_ADDED]
 
 
-def _spread(rows: int, tasks: int) -> np.ndarray[Any, Any]:
-    """Return numbers below `rows` + `tasks` in an order in which the last `tasks` are spread evenly."""
-    places = [(np.arange(count) + 0.5) / max(count, 1) for count in (rows, tasks)]
+def _spread(counts: Sequence[int]) -> np.ndarray[Any, Any]:
+    """Return the numbers of consecutive blocks in an order in which each block is spread evenly."""
+    places = [(np.arange(count) + 0.5) / max(count, 1) for count in counts]
     return np.argsort(np.concatenate(places), kind="stable")
 
 

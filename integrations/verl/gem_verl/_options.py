@@ -7,12 +7,16 @@ its name, ``+algorithm.rebn.ddof=1``.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import fields, replace
 from typing import Any
 
+from gem_chat import EpisodePlayer
 from gem_chat._vision import processor_problem
+from gem_core._util.checks import check_names
 from gem_core.advantages import get_estimator, list_estimators
 from gem_core.advantages._declaration import Need
 from gem_core.advantages._registry import names_in_trainer
+from gem_core.rollout._options import read_object
 from gem_core.trainers import EstimatorChoice, RowOptions, read_estimator
 from gem_core.trainers._estimators import unknown_estimator
 from gem_core.trainers._options import option_at, reject_listed
@@ -37,7 +41,7 @@ def read_options(config: Any) -> RowOptions:
     Raises:
         ConfigError: An option is unknown, or its value is not allowed.
     """
-    return RowOptions.read(dict(config.get("gem") or {}))
+    return RowOptions.read(read_object(config.get("gem"), "gem"))
 
 
 def estimator_names() -> dict[str, str]:
@@ -59,7 +63,8 @@ def read_algorithm(algorithm: Any, name: str, *, own_mode: bool = True) -> Estim
     critic = estimator_names().get(name) == "gae"
     choice = read_estimator(
         name,
-        ({"lam": option_at(algorithm, "lam", 1.0)} if critic else {}) | dict(option_at(algorithm, name, {})),
+        ({"lam": option_at(algorithm, "lam", 1.0)} if critic else {})
+        | read_object(option_at(algorithm, name), f"algorithm.{name}"),
         gamma=option_at(algorithm, "gamma", 1.0),
         prefix=f"algorithm.{name}.",
         gamma_option="algorithm.gamma",
@@ -105,8 +110,15 @@ def check_config(config: Any) -> RowOptions:
     """
     reject_listed(_SUPPORTED, config, {"program": True}, v1_only=V1_ONLY)
     options, name = read_options(config), str(config.algorithm.adv_estimator)
+    options.template_variables(config.data.get("apply_chat_template_kwargs"))
     names = estimator_names()
     if name in names:
+        from verl.trainer.config import AlgoConfig
+
+        sections_given = [key for key, value in config.algorithm.items() if isinstance(value, Mapping)]
+        check_names(
+            sections_given, [*names, *(each.name for each in fields(AlgoConfig))], prefix="algorithm."
+        )
         from gem_verl._losses import check_loss, row_average
 
         critic = "values" in get_estimator(names[name]).needs
@@ -140,6 +152,17 @@ def check_config(config: Any) -> RowOptions:
         sections["filters of rows"] = groups.get("enable") and groups.get("metric") == "reward"
         reject_listed(_SUPPORTED, config, sections, estimators=", ".join(e.trainer_name for e in by_turn))
     return options
+
+
+def check_chat(config: Any, tokenizer: Any, processor: Any) -> None:
+    """Reject options of the prompts that do not fit the model's chat template, as the agent loop would.
+
+    Raises:
+        GemError: An option or the chat template is not supported.
+    """
+    options = replace(read_options(config), traces=None)
+    kwargs = config.data.get("apply_chat_template_kwargs")
+    EpisodePlayer(options, tokenizer, processor=processor, template_kwargs=kwargs)
 
 
 def check_data(config: Any, rows: Iterable[Mapping[str, Any]], *, for_training: bool = False) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
@@ -17,13 +18,21 @@ from verl.utils.reward_score import default_compute_score
 from gem_core._core import Split
 from gem_core._util.messages import error_line, unknown
 from gem_core.errors import ConfigError
+from gem_core.rollout._metrics import HARNESS_METRICS, METRICS
 from gem_core.tasks import EnvChoice
 from gem_core.trainers import Plan
 from gem_core.trainers._options import option_at, reject_listed
 from gem_core.trainers._plan import SourceRows, describe_budget, describe_truncation
 from gem_verl import _SUPPORTED
 from gem_verl._dataset import GemDataset
-from gem_verl._options import MANAGER, TRAINER_MODES, check_data, chosen_estimator, read_options
+from gem_verl._options import (
+    MANAGER,
+    TRAINER_MODES,
+    check_data,
+    chosen_estimator,
+    estimator_names,
+    read_options,
+)
 from gem_verl._rows import AGENT_NAME, ROW_COLUMNS, agent_of, verl_row
 
 VERL_LOOPS = ("single_turn_agent", "tool_agent")
@@ -61,13 +70,19 @@ def make_plan(config: Any, train: Any, val: Any) -> Plan:
     reject_listed(_SUPPORTED, config, {"rewards": True})
     _has_manager(config)
     resolve_reward_manager_cls(config)
-    get_custom_reward_fn(config)
+    _check_scorer(config)
     loops = _find_loops(config)
     counts: Counter[tuple[Split, str, str, str]] = Counter()
     for split, dataset in zip(SPLITS, (train, val), strict=True):
         for source in _count_sources(config, split, dataset, loops):
             counts[source[:4]] += source.rows or 0
     sources = [SourceRows(*kind, rows) for kind, rows in counts.items()]
+    _check_filter(config, {source.player for source in sources if source.split == "train"})
+    if len(train) < config.data.train_batch_size:
+        raise ConfigError(
+            f"data.train_batch_size={config.data.train_batch_size}: there are {len(train)} rows to train on, "
+            "and verl leaves out an incomplete batch, so no batch would be left"
+        )
     games = any(source.player == AGENT_NAME for source in sources)
     others = any(source.player != AGENT_NAME for source in sources)
     choice = chosen_estimator(config)
@@ -131,23 +146,58 @@ def _count_sources(config: Any, split: Split, dataset: Any, loops: Mapping[str, 
 
 
 def _count_table(config: Any, split: Split, table: _Table, loops: Mapping[str, Any]) -> Iterator[SourceRows]:
-    default = config.actor_rollout_ref.rollout.agent.default_agent_loop
-    columns, missing = table.rows.column_names, [None] * len(table.rows)
-    names, sources = (
-        [*table.rows[column]] if column in columns else missing for column in ("agent_name", "data_source")
-    )
-    kinds = [*zip((agent_of(name, default) for name in names), sources, strict=True)]
-    if (table.joined or "agent_name" in columns) and names != [agent for agent, _ in kinds]:
+    default = str(config.actor_rollout_ref.rollout.agent.default_agent_loop)
+    prompt = config.data.prompt_key
+    columns = {"agent_name", "data_source", "reward_model", "extra_info", prompt} & {*table.rows.column_names}
+    rows = table.rows.select_columns(sorted(columns)) if columns else [{}] * len(table.rows)
+    kinds: Counter[tuple[str, Any, str, tuple[str, ...]]] = Counter()
+    examples: dict[str, Any] = {}
+    names_differ = False
+    for row in rows:
+        name, source = row.get("agent_name"), row.get("data_source")
+        agent = agent_of(name, default)
+        names_differ |= name != agent
+        label = source if source is None else str(source)
+        column = _unplayable(agent, row, prompt)
+        examples.setdefault(column, row.get(column))
+        kinds[agent, label, column, _unrewarded(config, row)] += 1
+    if (table.joined or "agent_name" in columns) and names_differ:
         problem = "verl plays rows that name no agent loop only if no other row names one"
         _require_manager(config, f"{table.name}: {problem}")
-    for (agent, source), count in Counter(kinds).items():
+    for (agent, source, column, missing), count in kinds.items():
         shown = source or f"{table.name} without data_source"
-        rows = f"{count} {split} rows of {shown}"
-        _check_loop(config, agent, loops, rows)
+        described = f"{count} {split} rows of {shown}"
+        _check_loop(config, agent, loops, described)
+        if column:
+            message = "a list of messages, such as [{'role': 'user', 'content': 'What is 1 + 1?'}]"
+            wanted = message if column == prompt else "names and values"
+            raise ConfigError(
+                f"nothing plays {described}: {column}={examples[column]!r:.40}: expected {wanted}"
+            )
         if agent != AGENT_NAME:
-            _check_reward(config, agent, table.rows[kinds.index((agent, source))], rows)
+            _check_reward(config, agent, source, missing, described)
         yield SourceRows(split, shown, agent, _reward(config, agent), count)
     _check_tasks(config, split, table.rows)
+
+
+def _unplayable(agent: str, row: Mapping[str, Any], prompt: str) -> str:
+    """Return the column of a row that verl cannot read; an empty text if it can read all of them."""
+    messages, extra = row.get(prompt), row.get("extra_info")
+    if extra is not None and not isinstance(extra, Mapping):
+        return "extra_info"
+    listed = isinstance(messages, list) and all(
+        isinstance(each, Mapping) and "role" in each for each in messages
+    )
+    return prompt if agent in VERL_LOOPS and not (listed and messages) else ""
+
+
+def _unrewarded(config: Any, row: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return what a row lacks that verl's reward manager reads."""
+    truth, own = row.get("reward_model"), config.reward.custom_reward_function.path
+    missing = ("data_source",) if row.get("data_source") is None else ()
+    if isinstance(truth, Mapping) and "ground_truth" in truth and (own or truth["ground_truth"] is not None):
+        return missing
+    return (*missing, "reward_model.ground_truth")
 
 
 def _check_tasks(config: Any, split: Split, table: Any) -> None:
@@ -183,27 +233,61 @@ def _check_loop(config: Any, agent: str, loops: Mapping[str, Any], rows: str) ->
         _require_manager(config, f"nothing plays {rows}: the agent loop gem needs GEM's manager")
 
 
-def _check_reward(config: Any, agent: str, row: Mapping[str, Any], rows: str) -> None:
-    """Check that verl's reward manager finds in a row what it needs, and a score for its source."""
+def _check_reward(config: Any, agent: str, source: str | None, missing: tuple[str, ...], rows: str) -> None:
+    """Check that verl's reward manager finds in rows what it needs, and a score for their source."""
     reward = config.reward
     own = reward.custom_reward_function.path
     if agent not in VERL_LOOPS or reward.reward_manager.source != "register":
         return
     if reward.reward_model.enable and not own:
         return
-    truth = row.get("reward_model")
-    missing = [name for name in ("data_source",) if row.get(name) is None]
-    missing += ["reward_model.ground_truth"] * (not isinstance(truth, Mapping) or "ground_truth" not in truth)
     if missing:
         raise ConfigError(
             f"nothing rewards {rows}: verl's reward manager {reward.reward_manager.name} reads "
             f"{' and '.join(missing)}, which the rows do not have"
         )
-    if not own and (problem := _score_problem(str(row["data_source"]))):
+    if not own and (problem := _score_problem(str(source))):
         raise ConfigError(
             f"nothing rewards {rows}: {problem}. Set reward.custom_reward_function.path, or use a "
             "data_source that verl scores"
         )
+
+
+def _check_scorer(config: Any) -> None:
+    """Check that a reward function of the user's exists, and takes what verl's reward managers pass."""
+    scorer = get_custom_reward_fn(config)
+    if scorer is None or config.reward.reward_manager.source != "register":
+        return
+    function, given = scorer.args
+    names = ["data_source", "solution_str", "ground_truth", "extra_info"]
+    names += ["reward_router_address", "reward_model_tokenizer"] * bool(config.reward.reward_model.enable)
+    try:
+        inspect.signature(function).bind(**dict.fromkeys(names), **given)
+    except TypeError as error:
+        option = "reward.custom_reward_function"
+        called = ", ".join([*names, *given])
+        raise ConfigError(
+            f"{option}.name={config.reward.custom_reward_function.name}: verl calls it with {called}: {error}"
+        ) from error
+
+
+def _check_filter(config: Any, players: set[str]) -> None:
+    """Check that all rows have the metric that verl's filter of groups compares."""
+    groups, options = option_at(config.algorithm, "filter_groups", {}), read_options(config)
+    metric = groups.get("metric")
+    if (
+        not groups.get("enable")
+        or metric == "reward"
+        or option_at(config, "trainer.v1.sampler.custom_sampler.path")
+    ):
+        return
+    of_games = metric in (METRICS + HARNESS_METRICS if options.harness else METRICS)
+    for player in sorted(players & {AGENT_NAME, *VERL_LOOPS}):
+        if of_games != (player == AGENT_NAME):
+            raise ConfigError(
+                f"algorithm.filter_groups.metric={metric}: the agent loop {player} reports no such metric, "
+                "so verl would end the run; reward compares the rewards of all rows"
+            )
 
 
 class _ScoreIsKnown(BaseException):
@@ -270,6 +354,8 @@ def _notes(config: Any, games: bool, others: bool, datasets: Any) -> Iterator[st
     yield from describe_truncation(f"{ROLLOUT}.", config.actor_rollout_ref.rollout)
     if not games and config.get("gem"):
         yield f"gem.{' and gem.'.join(config.gem)} has no effect: the agent loop gem plays no row"
+    for name in estimator_names().keys() & config.algorithm.keys() - {config.algorithm.adv_estimator}:
+        yield f"algorithm.{name} has no effect: the estimator is {config.algorithm.adv_estimator}"
     reward = config.reward
     if not others:
         if reward.custom_reward_function.path:

@@ -8,13 +8,15 @@ from typing import Any
 import verl.trainer
 from verl.trainer.ppo.utils import create_rl_dataset, need_critic, need_reference_policy
 from verl.trainer.ppo.v1 import get_trainer_cls
+from verl.utils import hf_processor, hf_tokenizer
 from verl.utils.config import validate_config
 
 from gem_core.trainers import Plan
 from gem_verl._compose import compose_command
 from gem_verl._dataset import explained
-from gem_verl._options import check_config
+from gem_verl._options import check_chat, check_config
 from gem_verl._plan import make_plan
+from gem_verl._rows import AGENT_NAME
 
 
 def check(arguments: list[str]) -> Plan:
@@ -47,4 +49,11 @@ def check_composed(config: Any) -> Plan:
             for split in ("train", "val")
         )
     data.filter_overlong_prompts = filters
-    return make_plan(config, train, val)
+    plan = make_plan(config, train, val)
+    model = config.actor_rollout_ref.model
+    if Path(model.path).is_dir() and any(source.player == AGENT_NAME for source in plan.sources):
+        trust = bool(model.get("trust_remote_code"))
+        check_chat(
+            config, *(load(model.path, trust_remote_code=trust) for load in (hf_tokenizer, hf_processor))
+        )
+    return plan

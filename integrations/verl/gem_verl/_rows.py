@@ -66,5 +66,8 @@ def task_of(row: Mapping[str, Any]) -> TaskRow:
     Raises:
         ConfigError: The row names no environment.
     """
-    remedy = "data.custom_cls.name=GemDataset or with `gem-core export --to verl`"
+    remedy = (
+        "data.custom_cls.name=GemDataset or with `gem-core export --to verl`, or name another agent loop "
+        "than gem in the column agent_name or in actor_rollout_ref.rollout.agent.default_agent_loop"
+    )
     return unpack_task(row.get("extra_info"), remedy)

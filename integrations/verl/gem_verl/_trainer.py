@@ -37,8 +37,9 @@ from gem_core.trainers._weights import row_factors
 from gem_verl import _SUPPORTED, _estimators, _failures, _manager  # checks the interface early
 from gem_verl._dataset import explained
 from gem_verl._losses import row_average
-from gem_verl._options import TRAINER_MODES, check_config, chosen_estimator
+from gem_verl._options import TRAINER_MODES, check_chat, check_config, chosen_estimator
 from gem_verl._plan import make_plan
+from gem_verl._rows import AGENT_NAME
 from gem_verl._sessions import copied_scores, index_of, join_sessions, session_of, unpack_played
 
 logger = logging.getLogger("verl.gem")
@@ -88,7 +89,10 @@ class GemTrainer(v1.PPOTrainer):  # type: ignore[misc]
     def _init_dataloader(self) -> None:
         with explained():
             super()._init_dataloader()
-        for line in make_plan(self.config, self.train_dataset, self.val_dataset).lines():
+        plan = make_plan(self.config, self.train_dataset, self.val_dataset)
+        if any(source.player == AGENT_NAME for source in plan.sources):
+            check_chat(self.config, self.tokenizer, self.processor)
+        for line in plan.lines():
             logger.info("plan: %s", line)
 
     def _build_replay_buffer(self) -> Any:

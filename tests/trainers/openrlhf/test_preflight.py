@@ -104,6 +104,7 @@ def write_files(folder: Path) -> None:
         "reward.py": "def reward_func(queries, prompts, labels): ...\n",
         "plain.py": "class AgentExecutor: ...\n",
         "mine.py": "from gem_openrlhf import GemExecutor\n\nclass AgentExecutor(GemExecutor): ...\n",
+        "theirs.py": "from acme.agents import AgentExecutor\n",
         "broken.py": "def reward_func(:\n",
         "broken.jsonl": json.dumps(own | {"label": '{"env_id": "game:GuessTheNumber-v0"}'}) + "\n",
     }
@@ -169,8 +170,9 @@ def test_the_plan_says_what_plays_and_rewards_each_row(
         f"train | {GUESS} | {ours} | the environment | None",
         f"train | org/prompts | {ours}, or {theirs} if the label names no task | the environment | None",
     ]
-    plan = plan_of([*ACCEPTED, "--train.agent_func_path", "mine.py"], capsys)
-    assert plan["sources"] == [f"train | {GUESS} | mine.py | mine.py | 2"]
+    for agent in ("mine.py", "theirs.py"):  # the second may use gem-core through its own package
+        plan = plan_of([*ACCEPTED, "--train.agent_func_path", agent], capsys)
+        assert plan["sources"] == [f"train | {GUESS} | {agent} | {agent} | 2"]
     own = (
         "--data.prompt_dataset",
         "own.jsonl",

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from gem_verl._rows import task_of
 from gem_verl.dataset import GemDataset
+from omegaconf import OmegaConf
 from torchdata.stateful_dataloader import StatefulDataLoader
 from verl.trainer.ppo.utils import create_rl_dataset, create_rl_sampler
 from verl.utils.dataset.rl_dataset import RLHFDataset, collate_fn
@@ -97,6 +98,8 @@ def test_every_row_of_every_file_is_kept_beside_a_game(tmp_path: Path) -> None:
         ([f"{GUESS}=2"], 100),
         ([f"{GUESS}=0.1", f"{MASTERMIND}=0.3"], 20),
         ([f"{GUESS}=0.0001"], 1),
+        ([f"{GUESS}=0.001", f"{MASTERMIND}=0.001"], 2),
+        ([f"{GUESS}=0.1", f"{MASTERMIND}=0.1", f"{GUESS}=0.2"], 20),
         ([], 0),
     ],
 )
@@ -104,6 +107,11 @@ def test_weights_are_relative_to_the_rows_of_files(tmp_path: Path, envs: list[st
     path = write("pandas", [question(n) for n in range(50)], tmp_path)
     mixed = dataset_of([path, *envs])
     assert (len(mixed), len(mixed.tasks)) == (50 + tasks, tasks)
+    wanted: Counter[str] = Counter()
+    for env in mixed.envs:
+        wanted[env.label] += max(round(50 * env.weight), 1)
+    assert Counter(row["data_source"] for row in mixed) == {"openai/gsm8k": 50, **wanted}
+    assert len({(task["env_id"], task["seed"]) for task in mixed.tasks}) == tasks
 
 
 def test_games_are_spread_among_the_rows_which_keep_their_order(tmp_path: Path) -> None:
@@ -200,6 +208,15 @@ def test_a_file_may_be_listed_twice(tmp_path: Path) -> None:
         ("{}/here.parquet=0.5", ConfigError, r"here.parquet=0.5': a file has no weight"),
         ("{}/here.csv", ConfigError, r"here.csv': verl reads files that end with .parquet, .json, .jsonl"),
         ("{}", ConfigError, "verl reads files that end with"),
+        ("{}/empty.parquet", ConfigError, r"empty.parquet: verl's dataset cannot read it, or"),
+        ("{}/empty.jsonl", ConfigError, r"empty.jsonl: verl's dataset cannot read it, or"),
+        ("{}/here.json", ConfigError, r"here.json: verl's dataset cannot read it, or.*JSON"),
+        ("{}/*.json", ConfigError, r"\*.json: verl's dataset cannot read it, or"),
+        (
+            "openai/gsm8k",
+            UnknownEnv,
+            "openai/gsm8k.* Files, one in each entry of the list, end with .parquet",
+        ),
         ("gsm8k/train.parqet", UnknownEnv, "gsm8k/train.parqet"),
         ("game:GuesTheNumber-v0", UnknownEnv, "GuessTheNumber"),
     ],
@@ -209,8 +226,26 @@ def test_an_entry_that_is_neither_a_file_nor_an_environment_is_named(
 ) -> None:
     write("pandas", [question(1)], tmp_path, "here")
     (tmp_path / "here.csv").write_text("a,b\n")
+    (tmp_path / "here.json").write_text('{"prompt": \n')
+    (tmp_path / "empty.jsonl").touch()
+    write("pyarrow", [], tmp_path, "empty")
     with pytest.raises(error, match=message):
         dataset_of([f"{tmp_path}/here.parquet", entry.format(tmp_path), GUESS])
+
+
+@pytest.mark.parametrize(
+    "files", [None, [], [["a.parquet"]], ["a.parquet", None], ["a.parquet", 7], {"a": 1}]
+)
+def test_what_is_no_list_of_files_and_environments_is_named(files: Any) -> None:
+    with pytest.raises(ConfigError, match=r"train_files or data.val_files is .*: expected a list of files"):
+        GemDataset(OmegaConf.create({"files": files}).files, None, verl_config().data)
+
+
+def test_an_environment_that_gets_no_task_is_named() -> None:
+    with pytest.raises(
+        ConfigError, match=rf"{MASTERMIND}: none of the 8 tasks plays it; raise its weight or"
+    ):
+        dataset_of([GUESS, f"{MASTERMIND}=0.001"], "data.train_max_samples=8")
 
 
 def test_a_file_without_prompts_is_named(tmp_path: Path) -> None:

@@ -37,6 +37,14 @@ def test_a_stock_config_with_rebn_is_fine() -> None:
         ([REBN, "algorithm.rollout_correction.rollout_rs=token_k1"], "would split turns"),
         ([REBN, "algorithm.filter_groups.enable=True"], "rebn.scope=trained"),
         ([REBN, "+algorithm.rebn.dof=1"], "of rebn. Did you mean ddof"),
+        ([REBN, "+algorithm.rebm.ddof=1"], "unknown option 'algorithm.rebm'. Did you mean .*rebn"),
+        ([REBN, "+algorithm.rebn=[ddof]"], r"algorithm.rebn=.'ddof'.: expected a JSON object"),
+        ([REBN, "+gem=yes"], "gem='yes': expected a JSON object"),
+        ([REBN, "+gem=[max_turns]"], r"gem=.'max_turns'.: expected a JSON object"),
+        (
+            [REBN, "+gem.template_kwargs.deep=true", "+data.apply_chat_template_kwargs.deep=false"],
+            "deep=True, but the trainer's own option for the chat template has deep=False",
+        ),
         ([REBN, "+algorithm.rebn.scope=all"], "collected or trained"),
         ([REBN, "algorithm.gamma=1.5"], "a number from 0 to 1"),
         (

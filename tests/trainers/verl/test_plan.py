@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from gem_verl._options import MANAGER
@@ -115,13 +117,35 @@ NO_PLAYER = {
     "no tools": (
         [SYNC, "actor_rollout_ref.rollout.multi_turn.function_tool_path=no.py"], TRAIN, "no.py"
     ),
+    "no default": ([SYNC, f"{AGENT}.default_agent_loop=null"], TRAIN, "unknown agent loop 'None'"),
+    "questions for the games' loop": (
+        [SYNC, f"{AGENT}.default_agent_loop=gem"], TRAIN, "env_id is missing; .*name another agent loop"
+    ),
+    "a text as prompt": ([SYNC], "text.parquet", "16 train rows .*prompt='What is .*: expected a list of"),
+    "some rows without a prompt": (
+        [*DATASET, SYNC], f"promptless.parquet,{GAMES}", "nothing plays 8 train rows .*prompt=None"
+    ),
+    "texts as messages": ([SYNC], "texts.parquet", r"prompt=\['What is"),
+    "no message": ([SYNC], "silent.parquet", r"prompt=\[\]: expected a list of messages"),
+    "a text as extra_info": ([SYNC], "extra.parquet", "extra_info='.*: expected names and values"),
 }  # fmt: skip
+OWN_REWARD = "reward.custom_reward_function"
 NO_REWARD = {
     "an unknown source": (
         [SYNC], "mine.parquet", "nothing rewards 2 train rows of my/math: .*data_source='my/math'"
     ),
     "no source": ([SYNC], "unsourced.parquet", "nothing rewards 2 train rows .* naive reads data_source"),
     "no truth": ([SYNC], "truthless.parquet", "naive reads reward_model.ground_truth"),
+    "some rows without a truth": ([SYNC], "half.parquet", "nothing rewards 8 train rows of openai/gsm8k"),
+    "a truth that is None": ([SYNC], "unknown.parquet", "nothing rewards 16 train rows .*ground_truth"),
+    "another signature": (
+        [SYNC, f"{OWN_REWARD}.path=narrow.py"], TRAIN, "verl calls it with data_source, .*required argument"
+    ),
+    "no such keyword": (
+        [SYNC, f"{OWN_REWARD}.path=wide.py", f"+{OWN_REWARD}.reward_kwargs.scale=2"], TRAIN, "'scale'"
+    ),
+    "no function but a number": ([SYNC, f"{OWN_REWARD}.path=number.py"], TRAIN, "is not a callable"),
+    "another source column": ([SYNC, "data.reward_fn_key=source"], TRAIN, "reads the column data_source"),
     "no function": ([SYNC, "reward.custom_reward_function.path=no.py"], TRAIN, "no.py"),
     "the old section": (
         [SYNC, "custom_reward_function.path=reward.py"], TRAIN, "write reward.custom_reward"
@@ -134,9 +158,32 @@ NO_ROWS = {
     "no prompts": (
         [SYNC, "data.prompt_key=question", *DATASET], MIX, "data.prompt_key=question"
     ),
+    "a game for verl's dataset": ([SYNC], MIX, "Unsupported file .*GemDataset reads environments"),
     "no file": ([SYNC, *DATASET], f"trian.parquet,{GAMES}", "trian.parquet"),
 }  # fmt: skip
-PLANTED = {**NO_PLAYER, **NO_REWARD, **NO_ROWS}
+FILTER = ["algorithm.filter_groups.enable=True", *DATASET, SYNC]
+METRIC = "algorithm.filter_groups.metric"
+NO_BATCH = {
+    "a batch of more rows than there are": (
+        [SYNC, "data.train_batch_size=24"], TRAIN, "train_batch_size=24: there are 16 rows to train on"
+    ),
+    "a filter by a metric of questions": ([*FILTER, f"{METRIC}=acc"], MIX, "acc: the agent loop gem reports"),
+    "a filter by a metric of games": (
+        [*FILTER, f"{METRIC}=gem/return"], MIX, "return: the agent loop single_turn_agent reports"
+    ),
+    "a filter by an unknown metric": ([*FILTER, f"{METRIC}=gem/retrun"], GAMES, "the agent loop gem reports"),
+}  # fmt: skip
+PLANTED = {**NO_PLAYER, **NO_REWARD, **NO_ROWS, **NO_BATCH}
+BROKEN: dict[str, Callable[[int], dict[str, Any]]] = {
+    "text": lambda n: {"prompt": f"What is {n} + {n}?"},
+    "promptless": lambda n: {"prompt": None} if n % 2 else {},
+    "texts": lambda n: {"prompt": [f"What is {n} + {n}?"]},
+    "silent": lambda n: {"prompt": []},
+    "extra": lambda n: {"extra_info": f'{{"index": {n}}}'},
+    "half": lambda n: {"reward_model": None} if n % 2 else {},
+    "unknown": lambda n: {"reward_model": {"ground_truth": None}},
+}
+"""Changes of the rows of a file, by its name."""
 
 
 @pytest.mark.parametrize(("words", "train", "message"), PLANTED.values(), ids=PLANTED)
@@ -148,8 +195,15 @@ def test_rows_that_nothing_plays_or_rewards_are_rejected(
     unsourced = {"prompt": question(1)["prompt"], "reward_model": {"ground_truth": "1"}}
     write("pandas", [unsourced] * 2, folder, "unsourced")
     write("pandas", [question(n, reward_model={"style": "rule"}) for n in range(2)], folder, "truthless")
+    if (name := train.split(".")[0]) in BROKEN:
+        write("pyarrow", [question(n) | BROKEN[name](n) for n in range(16)], folder, name)
     (folder / "bad.yaml").write_text("- name: mine\n  _target_: nowhere.Loop\n")
     (folder / "reward.py").write_text("def compute_score(**given):\n    return 1.0\n")
+    (folder / "narrow.py").write_text("def compute_score(answer, truth):\n    return 1.0\n")
+    (folder / "wide.py").write_text(
+        "def compute_score(data_source, solution_str, ground_truth, extra_info=None):\n    return 1.0\n"
+    )
+    (folder / "number.py").write_text("compute_score = 1\n")
     found = rejection_of(GRPO, *words, train=train)
     assert re.search(message, found), found
 
@@ -191,20 +245,30 @@ def test_the_rows_of_a_dataset_of_ones_own_are_not_judged(
         "        return super().__getitem__(item) | {'data_source': 'openai/gsm8k'}\n"
     )
     own = ["data.custom_cls.path=own_data.py", "data.custom_cls.name=Own", GRPO, SYNC]
-    write("pandas", [question(n, data_source="my/math") for n in range(2)], folder, "mine")
+    write("pandas", [question(n, data_source="my/math") for n in range(8)], folder, "mine")
     plan = plan_of(*own, train="mine.parquet")
     assert str(plan.sources[0]) == (
-        "train: 2 rows of Own, played by the agent loop that a row names, or else single_turn_agent, "
+        "train: 8 rows of Own, played by the agent loop that a row names, or else single_turn_agent, "
         "rewarded by the agent loop, or else verl's score of this data_source"
     )
     write("pyarrow", [{**question(1), "agent_name": "gem"}], folder, "broken")
     assert "env_id is missing" in rejection_of(*own, train="broken.parquet")
 
 
+@pytest.mark.parametrize(
+    ("metric", "train"), [("reward", MIX), ("gem/return", GAMES), ("acc", TRAIN), ("reward", GAMES)]
+)
+def test_a_filter_by_a_metric_of_all_rows_is_accepted(folder: Path, metric: str, train: str) -> None:
+    assert plan_of(GRPO, *FILTER, f"{METRIC}={metric}", train=train, val=TRAIN).sources
+
+
 ROLLOUT = "actor_rollout_ref.rollout"
 NOTED = {
     "top_p": ([f"{ROLLOUT}.top_p=0.8"], TRAIN, "rollout.top_p=0.8: .* fewer tokens than the log-probs cover"),
     "top_k": ([f"{ROLLOUT}.top_k=20"], TRAIN, "rollout.top_k=20: .* fewer tokens than the log-probs cover"),
+    "options of another estimator": (
+        ["+algorithm.rebn.ddof=1"], TRAIN, "algorithm.rebn has no effect: .*gem_grpo"
+    ),
     "options of games": (["+gem.max_turns=3"], TRAIN, "gem.max_turns has no effect: .* plays no row"),
     "a reward of questions": (
         ["reward.custom_reward_function.path=reward.py", *DATASET], GAMES, "function has no effect"
@@ -244,6 +308,22 @@ def test_the_sources_that_verl_scores_are_known(source: str, known: bool) -> Non
 
     problem = _score_problem(source)
     assert (problem is None or "ModuleNotFoundError" in problem) is known
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ("date=today", "date='today': expected a day"),
+        ("raw=true", "raw=True needs context='rebuild'"),
+        ("chat_template=no.jinja", "no.jinja"),
+    ],
+)
+def test_options_that_do_not_fit_the_chat_template_are_rejected(
+    folder: Path, tiny: Path, option: str, message: str
+) -> None:
+    words = [*DATASET, SYNC, GRPO, f"actor_rollout_ref.model.path={tiny}"]
+    assert plan_of(*words, train=MIX).sources
+    assert message in rejection_of(*words, f"+gem.{option}", train=MIX)
 
 
 CONFIG = """
@@ -308,6 +388,7 @@ def test_verls_other_config_is_read(folder: Path) -> None:
         (["--help"], "--help does not start one run"),
         (["algorithm.gama=0.9"], "gama"),
         (["--gamma=0.9"], "--gamma"),
+        ([f"++data.train_files=[train.parquet,{GUESS}=0.2]"], "; quote entries of a list that contain ="),
     ],
 )
 def test_flags_that_do_not_start_one_run_are_rejected(folder: Path, words: list[str], message: str) -> None:

@@ -25,6 +25,7 @@ from verl.utils.tensordict_utils import get_tensordict
 
 from gem_core.errors import ConfigError, UnknownEnv, UnsupportedTrainer
 from gem_core.tasks import TaskRow
+from tests.rollout.tokenizers import bpe_tokenizer
 from tests.trainers.verl.configs import verl_config
 
 
@@ -129,6 +130,7 @@ def test_a_reward_model_that_would_replace_the_rewards_of_environments_is_reject
     trainer = GemTrainerSync.__new__(GemTrainerSync)
     mode = "trainer.v1.trainer_mode=gem_sync"
     trainer.config, trainer.gem_options = verl_config(*model, mode), read_options({})
+    trainer.tokenizer, trainer.processor = bpe_tokenizer("chatml"), None
     with pytest.raises(ConfigError, match="would replace the rewards of the environments"):
         trainer._init_dataloader()
     trainer.config = verl_config(*model, "reward.reward_model.enable_resource_pool=True", mode)

@@ -110,6 +110,17 @@ def test_an_unknown_environment_in_a_file_is_found_before_a_process_starts(
     assert str(caught.value).startswith(UNKNOWN)
 
 
+def test_an_option_that_the_chat_template_rejects_is_found_before_a_process_starts(
+    tmp_path: Path, tiny: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(GemTrainerSync, "_init_resource_pool_mgr", lambda self: pytest.fail("too late"))
+    words = ["export", "--to", "verl", "--env", GUESS, "--num", "8", "--out", str(tmp_path / "game.parquet")]
+    assert main(words) == 0
+    files = [f"data.{split}_files={tmp_path}/game.parquet" for split in ("train", "val")]
+    with pytest.raises(ConfigError, match="date='today': expected a day"):
+        trainer_of(tiny, *files, "+gem.date=today").init()
+
+
 def test_evaluation_items_in_the_training_file_are_found_before_a_process_starts(
     tmp_path: Path, tiny: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
