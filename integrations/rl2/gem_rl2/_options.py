@@ -61,12 +61,13 @@ def choose_estimator(adv: Any) -> EstimatorChoice:
     )
 
 
-def check_added(overrides: Iterable[str], config: Any, upstream: Upstream) -> None:
+def check_added(overrides: Iterable[str], config: Any, base: Any, upstream: Upstream) -> None:
     """Reject overrides that add an option that neither RL2, its engine, nor the plugin reads.
 
     Args:
         overrides: Overrides of the command, such as ``+gem.max_turns=8``.
         config: RL2's whole config with these overrides.
+        base: The config without them.
         upstream: The installed RL2.
 
     Raises:
@@ -75,8 +76,9 @@ def check_added(overrides: Iterable[str], config: Any, upstream: Upstream) -> No
     read = ["gem", f"adv.{config.adv.estimator}", "rollout.server_args"]
     read += [upstream.sampling_section(split) for split in SPLITS]
     for override in overrides:
-        option = override.removeprefix("+").partition("=")[0]
-        known = option.startswith("+") or "." not in option  # an existing option, or a group of a config
+        option = override.lstrip("+").partition("=")[0]
+        section, _, name = option.rpartition(".")
+        known = not section or (override.startswith("++") and name in (option_at(base, section) or ()))
         if override.startswith("+") and not known and not option.startswith(tuple(f"{s}." for s in read)):
             raise ConfigError(
                 f"+{option}: nothing reads this option; options of the estimator are under its name, as "
@@ -116,7 +118,9 @@ def check_config(config: Any, upstream: Upstream) -> None:
         where = upstream.data_section(split)
         path = option_at(config, where).path
         if path is not None:
-            check_file(str(path), for_training=split == "train")
+            if not isinstance(path, str):
+                raise ConfigError(f"{where}.path={path}: expected the path of one file")
+            check_file(path, for_training=split == "train")
         elif split == "train":
             raise ConfigError(f"{where}.path is not set; `gem-core export --to rl2` writes a file for it")
 

@@ -31,7 +31,7 @@ def check(overrides: list[str]) -> Plan:
     upstream = find()
     folder = Path(upstream.algorithms.__file__ or "").parents[1] / "trainer" / "config"
     config = compose_config(folder, "ppo", overrides)
-    check_added(overrides, config, upstream)
+    check_added(overrides, config, compose_config(folder, "ppo"), upstream)
     prepare(config, upstream)
     check_config(config, upstream)
     return plan_of(config, upstream)
@@ -48,7 +48,7 @@ def main() -> None:
 
     def run(config: Any) -> None:
         with errors_in_one_line(_SUPPORTED):
-            check_added(HydraConfig.get().overrides.task, config, upstream)
+            check_added(HydraConfig.get().overrides.task, config, hydra.compose("ppo"), upstream)
             prepare(config, upstream)
             activate(config, upstream)
         ppo.main.__wrapped__(config)  # the function inside hydra's decorator

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, make_dataclass
+from dataclasses import dataclass, field, fields, make_dataclass, replace
 from typing import Annotated, Any
 
 from gem_core.errors import ConfigError
@@ -95,6 +95,13 @@ def _run(argv: Sequence[str] | None) -> None:
     values = {item.name.removeprefix(PREFIX): getattr(gem_flags, item.name) for item in fields(gem_flags)}
     chosen = TaskFlags(**{item.name: values.pop(item.name) for item in fields(TaskFlags)})
     config = GemConfig.read(values, f"--{PREFIX}").checked(f"--{PREFIX}")
+    if training.eval_strategy == "no" and chosen != replace(
+        chosen, eval_env=None, num_eval_tasks=TaskFlags.num_eval_tasks
+    ):
+        raise ConfigError(
+            f"--{PREFIX}eval_env, --{PREFIX}num_eval_tasks: TRL evaluates nothing without --eval_strategy "
+            "steps or epoch; add it, or omit them"
+        )
     trainer, load = functools.partial(GemGRPOTrainer, gem=config), datasets.load_dataset
     get = trl.get_dataset
     if script.dataset_name or mixture.datasets:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, Any
 
 from gem_core._core import Split
 from gem_core.trainers import Plan
+from gem_core.trainers._options import AdvantageOptions
 from gem_core.trainers._plan import SourceRows, count_rows, describe_budget
-from gem_trl._config import changed_distribution
+from gem_trl._config import GemConfig, changed_distribution
 from gem_trl._dataset import source_rows
 from gem_trl._rewards import episode_return, func_name
 
@@ -41,7 +43,17 @@ def plan_of(trainer: GemGRPOTrainer, given: Mapping[str, Any]) -> Plan:
     )
     streams = {split for name, split in splits if not hasattr(given.get(name), "__len__")}
     sources = [row._replace(rows=None) if row.split in streams else row for row in counted]
-    return Plan(sources, trainer.choice.summary, list(_budget(sources, args, gem)), list(_notes(args, gem)))
+    notes = [*_unused(trainer), *_notes(args, gem)]
+    return Plan(sources, trainer.choice.summary, list(_budget(sources, args, gem)), notes)
+
+
+def _unused(trainer: GemGRPOTrainer) -> Iterator[str]:
+    """Yield a note about options of the rollout if TRL plays all rows."""
+    read = {"modules", *(item.name for item in fields(AdvantageOptions))}
+    own, defaults = asdict(trainer.gem), asdict(GemConfig())
+    changed = [name for name in own if name not in read and own[name] != defaults[name]]
+    if trainer.gem_rollout is None and changed:
+        yield f"{', '.join(changed)}: no effect, because TRL plays all rows; add an environment, or omit this"
 
 
 def _budget(sources: list[SourceRows], args: Any, gem: Any) -> Iterator[str]:

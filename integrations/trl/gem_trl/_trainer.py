@@ -295,6 +295,8 @@ def _with_episode_return(bound: Mapping[str, Any], config: GRPOConfig) -> dict[s
     """Return the arguments of `GRPOTrainer` in which the return of an episode is a further reward."""
     given = bound.get("reward_funcs") or []
     funcs = given if isinstance(given, list) else [given]
+    if funcs and len(weights := config.reward_weights or funcs) != len(funcs):
+        raise ConfigError(f"reward_weights={weights}: expected one for each of {len(funcs)} reward functions")
     changed: dict[str, Any] = {"reward_funcs": [*map(on_own_rows, funcs), episode_return]}
     if config.reward_weights is not None:
         changed["args"] = copy.copy(config)

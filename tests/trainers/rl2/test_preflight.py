@@ -42,11 +42,17 @@ def test_mistakes_are_named(
         ("+adv.rebm.ddof=1",): "+adv.rebm.ddof: nothing reads this option",
         ("+adv.gem_grpo.ddof=1",): "options of the estimator are under its name, as +adv.rebn.<option>",
         ("+trainer.max_steps=9",): "+trainer.max_steps: nothing reads this option",
+        ("++trainer.test_frq=9",): "+trainer.test_frq: nothing reads this option",
+        ("++adv.gem_grpo.ddof=1",): "options of the estimator are under its name, as +adv.rebn.<option>",
+        (f"{section}.path=[train.jsonl]",): "expected the path of one file",
+        ("+adv.rebn.ddof=one",): "adv.rebn={'ddof': 'one'}: ddof='one': expected 0 or 1",
         ("adv.gama=0.9",): "gama",
         ("adv.gamma=1.2",): "gamma=1.2: expected a number from 0 to 1",
         ("adv.estimator=rebm",): "rebn",
     }
     check_mistakes("rl2", accepted(), mistakes, capsys)
+    words = ["++adv.gamma=0.5", "++trainer.test_freq=2", "++gem.max_turns=1"]
+    assert problem_of("rl2", [*accepted(), *words], capsys) is None
 
 
 def test_a_custom_environment_is_accepted(

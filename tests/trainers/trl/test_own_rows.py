@@ -77,6 +77,18 @@ class Scores:
         return [None if a == "2" else len(ids) for a, ids in zip(answer, completion_ids, strict=True)]
 
 
+def test_reward_weights_are_those_of_the_users_functions(tmp_path: Path) -> None:
+    with pytest.raises(
+        ConfigError, match=r"reward_weights=\[1.0\]: expected one for each of 2 reward functions"
+    ):
+        GemGRPOTrainer(
+            "no/such/model",
+            reward_funcs=[Scores().digits, Scores().length],
+            args=harness.config(tmp_path, reward_weights=[1.0]),
+            train_dataset=[questions(4), harness.GAME],
+        )
+
+
 def rows_of(trainer: harness.Spied) -> list[Row]:
     return [row for loss in trainer.losses for row in harness.rows_of_loss(loss)]
 

@@ -40,6 +40,9 @@ MISTAKES = {
     ("--gem_max_turn", "8"): "--gem_max_turn",  # an abbreviation may be another flag in another version
     ("--gem_e", "game:Mastermind-v0"): "--gem_e",
     ("--learning_rat", "1e-6"): "--learning_rat",
+    ("--gem_eval_env", "game:Mastermind-v0"): "TRL evaluates nothing without --eval_strategy steps or epoch",
+    ("--gem_num_eval_tasks", "3"): "TRL evaluates nothing",
+    ("--gem_estimator_options", '{"ddof": 2}'): "ddof=2: expected 0 or 1",
     ("--gem_num_task=8",): "--gem_num_task",
     ("--num_gen", "2"): "--num_gen",
 }
@@ -102,6 +105,7 @@ def test_the_plan_says_what_plays_and_rewards_each_row(
     alone = plan([*own[:number], *own[number + 2 :], "--gem_estimator", "grpo"], capsys)
     assert "train: 40 rows of train_dataset, played by TRL, rewarded by think_format_reward" in alone
     assert not any("tokens:" in line for line in alone)
+    assert "note: max_turns, max_tokens_per_turn: no effect, because TRL plays all rows" in "\n".join(alone)
     problem = problem_of("trl", [*own, "--gem_num_tasks", "8"], capsys)
     assert "--gem_num_tasks: beside a dataset, the weight of an environment" in str(problem)
 
