@@ -10,6 +10,7 @@ from gem_chat._chat_templates import read_template
 from gem_chat._rebuild_context import RebuildContext
 from gem_chat._template_context import TemplateContext
 from gem_chat._vision import tokenizer_of
+from gem_core._util.options import check_options
 from gem_core.errors import ConfigError
 from gem_core.rollout._options import ContextOptions
 
@@ -29,9 +30,11 @@ def make_context(
         stop_ids: Tokens at which the engine stops by itself.
 
     Raises:
-        ConfigError: The options do not fit the chat template, for example a variable it does not read.
+        ConfigError: An option has a wrong value, or does not fit the chat template, such as a variable that
+            the template does not read.
         UnsupportedTemplate: The context does not support the chat template.
     """
+    check_options(options)
     arguments: dict[str, Any] = {
         "system_prompt": options.system_prompt,
         "template_kwargs": options.template_variables(template_kwargs),

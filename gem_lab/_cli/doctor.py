@@ -8,6 +8,7 @@ import platform
 import re
 import sys
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import gem_core
@@ -82,7 +83,8 @@ COMMAND = CliCommand(
     "report what is installed and check the trainer plugins",
     examples=["", "--trainer acme", "--trainer acme --model Qwen/Qwen3-0.6B -- --gamma 0.9"],
     details="With --trainer, only that trainer is reported. The arguments after -- are those of its own "
-    "command. They are checked as at the start of a run, but no process starts and no model is loaded."
+    "command, or the whole command. They are checked as at the start of a run, but no process starts and no "
+    "model is loaded."
     "\n\nExit code 1 if an installed trainer would run without its plugin, or, with --trainer, if the "
     "trainer is not ready or would reject the arguments, or if contexts reject the chat template of "
     "--model.",
@@ -157,6 +159,7 @@ def _report_trainer(name: str, arguments: list[str], as_json: bool, more: dict[s
     from gem_lab._discovery import check_trainer_names
 
     check_trainer_names([name])
+    arguments = _after_program(arguments)
     trainer = _diagnose(name)
     checked = bool(arguments) and trainer.status == "ready"
     with _console.progress(f"checking the arguments of {trainer.name}", None):
@@ -174,6 +177,14 @@ def _report_trainer(name: str, arguments: list[str], as_json: bool, more: dict[s
         for line in plan.lines() if plan else ():
             _console.print_labeled("plan", line, STYLES["plan"])
     return int(trainer.status != "ready" or problem is not None)
+
+
+def _after_program(words: list[str]) -> list[str]:
+    """Return the arguments in a whole command: those after ``-m MODULE``, or after ``python SCRIPT``."""
+    for index, (word, module) in enumerate(pairwise(words)):
+        if word in ("-m", "--module") and re.fullmatch(r"\w+(\.\w+)+", module):
+            return words[index + 2 :]
+    return words[2:] if words and re.fullmatch(r"(.*/)?python[\d.]*", words[0]) else words
 
 
 def _check_arguments(name: str, arguments: list[str]) -> tuple[str | None, Plan | None]:

@@ -135,7 +135,9 @@ def test_to_tokens_copies_and_is_zero_elsewhere():
 
 
 def test_to_tokens_rejects_ids_without_a_turn():
-    with pytest.raises(ConfigError, match="episode 0: turn ids from -1 to 2 for 2 turns"):
+    with pytest.raises(
+        ConfigError, match="episode 0: turn ids from -1 to 2: expected -1 or an index of its 2 turns"
+    ):
         to_tokens([[0.5, -1.0]], [[-1, 0, 2]])
     with pytest.raises(ConfigError, match="1 episodes"):
         to_tokens([[0.5]], [])

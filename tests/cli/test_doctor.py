@@ -174,6 +174,20 @@ def test_the_arguments_of_a_trainer_are_checked(arguments, problem, capsys, monk
     assert "reading the config" in err
 
 
+@pytest.mark.parametrize(
+    "program",
+    [
+        "python -m verl.trainer.main_ppo", "/usr/bin/python3.11 -u -m openrlhf.cli.train", "python train.py",
+        "torchrun --nproc_per_node=2 -m RL2.trainer.ppo", "deepspeed --module openrlhf.cli.train",
+        "env CUDA_VISIBLE_DEVICES=0 python3 -m trl.main", "",
+    ],
+)  # fmt: skip
+def test_a_whole_command_may_be_given(program, capsys, monkeypatch):
+    plugin(monkeypatch, preflight=lambda arguments: print(arguments))
+    assert main(["doctor", "--trainer", "oat", "--", *program.split(), "-m", "gamma=0.9", "--lr", "1"]) == 0
+    assert str(["-m", "gamma=0.9", "--lr", "1"]) in capsys.readouterr().err
+
+
 def test_the_plan_of_a_run_is_shown(capsys, monkeypatch):
     source = SourceRows("train", "openai/gsm8k", "single_turn_agent", "verl's score", 747)
     plan = Plan([source], "rebn(gamma=0.9)", ["an episode has 1 turn"], ["top_p truncates"])

@@ -91,6 +91,12 @@ def test_the_chat_template_of_the_options_reaches_the_context(tmp_path: Path) ->
             make_context(RolloutOptions.read({"context": "rebuild", "raw": True, **options}), tokenizer)
 
 
+def test_options_that_no_config_has_read_are_checked() -> None:
+    for options in (RolloutOptions(context="apend"), RolloutOptions(system_prompt=3), RolloutOptions(raw=1)):  # type: ignore[arg-type]
+        with pytest.raises(ConfigError, match=r"context=.apend|system_prompt=3|raw=1"):
+            make_context(options, CharTokenizer())
+
+
 def test_an_answer_that_ends_with_a_stop_token_of_the_engine_is_not_ended_again() -> None:
     tokenizer = CharTokenizer()
     context = make_context(RolloutOptions(), tokenizer, stop_ids=[7])

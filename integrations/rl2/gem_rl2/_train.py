@@ -48,7 +48,8 @@ def main() -> None:
 
     def run(config: Any) -> None:
         with errors_in_one_line(_SUPPORTED):
-            check_added(HydraConfig.get().overrides.task, config, hydra.compose("ppo"), upstream)
+            chosen = HydraConfig.get()
+            check_added(chosen.overrides.task, config, hydra.compose(chosen.job.config_name), upstream)
             prepare(config, upstream)
             activate(config, upstream)
         ppo.main.__wrapped__(config)  # the function inside hydra's decorator
