@@ -120,19 +120,20 @@ class RolloutOptions(ContextOptions, EpisodeLimits):
     ] = None
 
     @classmethod
-    def read(cls: type[OptionsType], section: Mapping[str, Any], prefix: str = "gem.") -> OptionsType:
+    def read(cls: type[OptionsType], section: Mapping[str, Any] | None, prefix: str = "gem.") -> OptionsType:
         """Read the options from a section of a config.
 
         Args:
-            section: Maps options to values; missing options have their defaults. An option that maps names to
-                values may be a JSON object as text.
+            section: Maps options to values; missing options have their defaults, and None has no option. An
+                option that maps names to values may be a JSON object as text.
             prefix: Text that a user writes before the name of an option, for messages.
 
         Raises:
-            ConfigError: An option is unknown, has an invalid value, or does not fit another one.
+            ConfigError: The section is no mapping, or an option is unknown, has an invalid value, or does not
+                fit another one.
         """
-        check_names(section, [item.name for item in fields(cls)], prefix=prefix)
-        values = dict(section)
+        values = read_object(section, prefix.removesuffix("."))
+        check_names(values, [item.name for item in fields(cls)], prefix=prefix)
         for option in list_options(cls):
             if get_origin(option.kind) is dict and option.name in values:
                 values[option.name] = read_object(values[option.name], f"{prefix}{option.name}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 
@@ -26,12 +26,15 @@ class WithRows(RolloutOptions):
 def test_a_config_sets_its_options_and_others_keep_their_defaults() -> None:
     options = WithRows.read({"max_turns": 3, "rows": "turn"})
     assert options == WithRows(max_turns=3, rows="turn")
-    assert RolloutOptions.read({}) == RolloutOptions()
+    assert RolloutOptions.read({}) == RolloutOptions.read(None) == RolloutOptions()
 
 
 @pytest.mark.parametrize(
     ("given", "message"),
     [
+        (["max_turns"], r"--gem=.'max_turns'.: expected a JSON object"),
+        ("yes", "--gem='yes': expected a JSON object"),
+        (3, "--gem=3: expected a JSON object"),
         ({"max_turn": 3}, r"unknown option '--gem.max_turn'.*max_turns"),
         ({"max_turns": 0}, "at least 1"),
         ({"max_tokens_per_turn": 2.5}, "whole number"),
@@ -50,7 +53,7 @@ def test_a_config_sets_its_options_and_others_keep_their_defaults() -> None:
         ({"harness": "codex", "context": "rebuild"}, "needs --gem.context='append', not 'rebuild'"),
     ],
 )
-def test_mistakes_are_rejected_in_one_line(given: dict[str, object], message: str) -> None:
+def test_mistakes_are_rejected_in_one_line(given: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=message) as caught:
         WithRows.read(given, prefix="--gem.")
     assert "\n" not in str(caught.value)

@@ -13,6 +13,7 @@ from gem_core._core import Split
 from gem_core._util.checks import check_int
 from gem_core.advantages._declaration import Need
 from gem_core.errors import ConfigError
+from gem_core.rollout._options import read_object
 from gem_core.tasks import EnvChoice
 from gem_core.trainers import EstimatorChoice, EstimatorOptions, PluginOptions
 from gem_core.trainers._options import option_at, reject_changed, reject_listed
@@ -48,7 +49,7 @@ class GemOptions(EstimatorOptions, PluginOptions):
         Raises:
             ConfigError: An option is unknown, or belongs elsewhere in ROLL's config.
         """
-        section = config.custom_envs.get(SECTION) or {}
+        section = read_object(config.custom_envs.get(SECTION), PREFIX.removesuffix("."))
         reject_listed(_SUPPORTED, section, {"section gem": True}, prefix=PREFIX)
         return cls.read(section, PREFIX)
 

@@ -15,6 +15,7 @@ from trl import GRPOConfig, GRPOTrainer
 
 from gem_chat._failures import nothing_trainable
 from gem_core._core import Split
+from gem_core._util.checks import expected
 from gem_core.advantages._tensors import turn_ids_from_mask
 from gem_core.errors import ConfigError, EnvError, UnsupportedTrainer
 from gem_core.rollout import Episode, Row
@@ -82,6 +83,8 @@ class GemGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
     """
 
     def __init__(self, *args: Any, gem: GemConfig | None = None, **kwargs: Any) -> None:
+        if not isinstance(gem, GemConfig | None):
+            raise expected("gem", gem, "a GemConfig, such as GemConfig(max_turns=8)", optional=True)
         self.gem = (gem or GemConfig()).checked()
         bound = inspect.signature(GRPOTrainer.__init__).bind(self, *args, **kwargs).arguments
         del bound["self"]

@@ -41,7 +41,7 @@ def read_options(config: Any) -> RowOptions:
     Raises:
         ConfigError: An option is unknown, or its value is not allowed.
     """
-    return RowOptions.read(read_object(config.get("gem"), "gem"))
+    return RowOptions.read(config.get("gem"))
 
 
 def estimator_names() -> dict[str, str]:

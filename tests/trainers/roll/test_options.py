@@ -36,7 +36,7 @@ NO_SPY: dict[str, Any] = {
 def checked(folder: Path, changed: dict[str, Any]) -> GemOptions:
     given = {name: {**section} for name, section in NO_SPY.items()}
     for name, section in changed.get("custom_envs", {}).items():
-        given[name] = {**given.get(name, {}), **section}
+        given[name] = {**given.get(name, {}), **section} if isinstance(section, dict) else section
     return check_config(small_config(folder, {**changed, "custom_envs": given}))
 
 
@@ -72,6 +72,7 @@ def test_an_estimator_of_a_module_works_by_name(tmp_path: Path) -> None:
     ("changed", "message"),
     [
         (envs(gem={"max_turns": 3}), "custom_envs.gem.max_turns=3: set ROLL's own option"),
+        (envs(gem="rebn"), "custom_envs.gem='rebn': expected a JSON object"),
         (envs(gem={"stimator": "rebn"}), "unknown option 'custom_envs.gem.stimator'. Did you mean estimator"),
         (envs(gem={"estimator": "rbn"}), "estimator: unknown estimator 'rbn'. Did you mean rebn"),
         (

@@ -227,6 +227,13 @@ def test_liger_with_the_loss_of_older_versions(tmp_path: Path, monkeypatch: pyte
         GemGRPOTrainer("no/such/model", args=args, train_dataset=tasks(harness.GAME, 4), gem=harness.gem())
 
 
+@pytest.mark.parametrize("options", [{}, {"max_turns": 3}, "rebn"])
+def test_options_are_a_config(tmp_path: Path, options: Any) -> None:
+    args = harness.config(tmp_path)
+    with pytest.raises(ConfigError, match=r"gem=.*: expected a GemConfig, such as GemConfig\(max_turns=8\)"):
+        GemGRPOTrainer("no/such/model", args=args, train_dataset=tasks(harness.GAME, 4), gem=options)
+
+
 def test_fsdp_from_accelerates_own_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     original = GRPOTrainer.__init__
 
