@@ -169,7 +169,7 @@ class Turns:
             place = f"{self.noun} {row}"
             listed = entries(f"{name}: {place}", row_values, sizes[row], "turn")
             if row not in self._dropped:
-                keys += [plain_id(name, key, f"{place}, turn {turn}") for turn, key in enumerate(listed)]
+                keys += [plain_id(name, key, place, turn) for turn, key in enumerate(listed)]
         return keys
 
     def keys_per_turn(self, name: str, data: Any) -> IntArray:

@@ -98,7 +98,7 @@ def plain(value: Any) -> Any:
     return value.item() if scalar and np.ndim(value) == 0 else value
 
 
-def plain_id(name: str, value: Any, place: str) -> Hashable:
+def plain_id(name: str, value: Any, place: str, turn: int | None = None) -> Hashable:
     """Return an id as a value that Python compares by value.
 
     Args:
@@ -106,12 +106,15 @@ def plain_id(name: str, value: Any, place: str) -> Hashable:
         value: An integer, a string, or another hashable value with an equality of its own; a scalar of numpy
             or torch stands for its value. A tuple holds several ids.
         place: Where the id is, such as ``episode 3``, for messages.
+        turn: Index of its turn there, for messages; None for an id of all turns.
 
     Raises:
         ConfigError: The value is None, a float, NaN, a bool, not hashable, or compared by identity.
     """
+    if type(value) is int or type(value) is str:  # nearly all ids: one for each turn
+        return value
     if isinstance(value, tuple):
-        return tuple(plain_id(name, part, place) for part in value)
+        return tuple(plain_id(name, part, place, turn) for part in value)
     key = plain(value)
     if key is None:
         why = "is missing"
@@ -125,8 +128,9 @@ def plain_id(name: str, value: Any, place: str) -> Hashable:
         why = "differs from itself"
     else:
         return key
+    where = place if turn is None else f"{place}, turn {turn}"
     raise ConfigError(
-        f"{name}: {place} has the id {value!r:.80}, which {why}: expected an integer or a string, the "
+        f"{name}: {where} has the id {value!r:.80}, which {why}: expected an integer or a string, the "
         "same for all that belong together"
     )
 
