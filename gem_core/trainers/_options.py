@@ -13,7 +13,7 @@ from typing import Annotated, Any, ClassVar, NamedTuple, get_origin
 from gem_core._util.options import Bounds, list_options
 from gem_core.errors import ConfigError
 from gem_core.rollout import RolloutOptions
-from gem_core.rollout._options import OptionsType
+from gem_core.rollout._options import OptionsType, read_object
 from gem_core.rollout._rows import RowSplit
 from gem_core.trainers._estimators import EstimatorChoice, read_estimator
 from gem_core.trainers._plugin import SupportedTrainer
@@ -43,12 +43,13 @@ class PluginOptions(RolloutOptions):
     ] = ()
 
     @classmethod
-    def read(cls: type[OptionsType], section: Mapping[str, Any], prefix: str = "gem.") -> OptionsType:
+    def read(cls: type[OptionsType], section: Mapping[str, Any] | None, prefix: str = "gem.") -> OptionsType:
         """Read the section and import its modules.
 
         Raises:
-            ConfigError: An option is unknown or has an invalid value, or a module does not exist.
+            ConfigError: As in `RolloutOptions.read`, or a module does not exist.
         """
+        section = read_object(section, prefix.removesuffix("."))
         modules = section.get("modules") or ()
         modules = (modules,) if isinstance(modules, str) else tuple(modules)
         import_modules(modules, f"{prefix}modules")

@@ -108,3 +108,10 @@ def test_rejections_from_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     for section in ("never", "other"):
         with pytest.raises(KeyError):
             reject_listed(trainer, config, {section: True})
+
+
+def test_a_section_that_is_no_mapping_is_named() -> None:
+    assert RowOptions.read(None) == RowOptions()
+    for given in (["max_turns"], "yes", 3):
+        with pytest.raises(ConfigError, match=r"gem=.*: expected a JSON object"):
+            RowOptions.read(given)  # type: ignore[arg-type]
