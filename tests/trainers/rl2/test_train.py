@@ -153,7 +153,7 @@ def test_two_ranks_and_groups(tmp_path: Path, warm: Path, warm_tokenizer: Any, m
         "rollout.train.prompts_per_rollout=4",
         "rollout.train.responses_per_prompt=2",
         "rollout.train.dynamic_filtering=false",
-        "adv.estimator=rloo",
+        "adv.estimator=gem_rloo",
         f"+gem.traces={tmp_path}/traces",
         version="tree",
         ranks=2,
