@@ -6,8 +6,6 @@ pytest session writes a JUnit file, and the last session adds them up in one clo
 
 from __future__ import annotations
 
-import ast
-import functools
 import os
 import shutil
 import signal
@@ -66,14 +64,6 @@ NPM_AGENTS = (
     "opencode-ai@1.18.33",
 )
 """Agents on Node.js, for the session `harness`."""
-UV_NAMES = {
-    "index-url": "UV_DEFAULT_INDEX",
-    "extra-index-url": "UV_INDEX",
-    "find-links": "UV_FIND_LINKS",
-    "constraint": "UV_CONSTRAINT",
-    "cert": "SSL_CERT_FILE",
-}
-"""Variables of uv by the name of a setting of pip."""
 MINIMAL = ("pytest", "pytest-timeout", "pytest-xdist", "hypothesis")
 # Two workers per core, because many tests wait. Files stay together until one worker runs out of tests.
 WORKERS = ("-n", "4", "--dist", "worksteal")
@@ -94,25 +84,7 @@ def pytest(session: nox.Session, *args: str, report: str = "") -> None:
 
 def install(session: nox.Session, *args: str) -> None:
     """Install packages from where pip would take them."""
-    session.install(*args, env=uv_settings())
-
-
-@functools.cache
-def uv_settings() -> dict[str, str]:
-    """Return pip's settings as variables of uv, which reads none of them, for machines behind a mirror.
-
-    Like pip, leave out folders that do not exist; uv takes them for errors.
-    """
-    command = (sys.executable, "-m", "pip", "config", "list")
-    listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    found = {"UV_INDEX_STRATEGY": "unsafe-best-match"}  # the best version of all indexes, as pip does
-    for line in listed.splitlines():
-        key, value = line.split("=", 1)
-        if name := UV_NAMES.get(key.rpartition(".")[2]):
-            places = [place.removeprefix("file://") for place in ast.literal_eval(value).split()]
-            there = [place for place in places if "://" in place or Path(place).exists()]
-            found.setdefault(name, ("," if name == "UV_FIND_LINKS" else " ").join(there))
-    return found
+    session.run_install(sys.executable, "tools/uv_pip.py", "install", *args, external=True)
 
 
 @nox.session(venv_backend="none")
@@ -308,11 +280,10 @@ def harness(session: nox.Session) -> None:
     session.run("python", "tools/harness_table.py", str(folder))
 
 
-@nox.session(python="3.11")
+@nox.session(venv_backend="none")
 def lowest(session: nox.Session) -> None:
     """Use every extra with the lowest versions that it allows; arguments name some of them."""
-    install(session, "uv>=0.9")
-    session.run("python", "tools/lowest.py", *session.posargs, env=uv_settings())
+    session.run(sys.executable, "tools/lowest.py", *session.posargs)
 
 
 @nox.session(python="3.11")
@@ -545,7 +516,8 @@ for name in ("FusedAdamBuilder", "ShareMemCommBuilder"):
 
 def changes_nothing(session: nox.Session) -> None:
     """Check that installing gem-core into a trainer's environment changes no installed package."""
-    output = session.run("uv", "pip", "install", "--dry-run", ".", silent=True, env=uv_settings())
+    command = (sys.executable, "tools/uv_pip.py", "install", "--dry-run", ".")
+    output = session.run(*command, silent=True, external=True)
     lines = (output or "").splitlines()  # none with --install-only
     changed = (line.split()[1] for line in lines if line.startswith((" + ", " - ", " ~ ")))
     if {name.partition("==")[0] for name in changed} - {"gem-core"}:
