@@ -11,6 +11,7 @@ import ast
 import os
 import subprocess
 import sys
+from itertools import product
 from pathlib import Path
 
 NAMES = {
@@ -18,9 +19,18 @@ NAMES = {
     "extra-index-url": "UV_INDEX",
     "find-links": "UV_FIND_LINKS",
     "constraint": "UV_CONSTRAINT",
+    "trusted-host": "UV_INSECURE_HOST",
+    "timeout": "UV_HTTP_TIMEOUT",
+    "default-timeout": "UV_HTTP_TIMEOUT",
     "cert": "SSL_CERT_FILE",
+    "client-cert": "SSL_CLIENT_CERT",
+    "proxy": "ALL_PROXY",
 }
 """Variables of uv by the name of a setting of pip."""
+SECTIONS = (":env:", "install", "global")
+"""Sections of settings that ``pip install`` reads, the strongest first."""
+MAY_BE_MISSING = {"extra-index-url", "find-links", "constraint"}
+"""Settings that may name folders and files that do not exist."""
 
 
 def settings() -> dict[str, str]:
@@ -31,12 +41,13 @@ def settings() -> dict[str, str]:
     command = (sys.executable, "-m", "pip", "config", "list")
     listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     found = {"UV_INDEX_STRATEGY": "unsafe-best-match"}  # the best version of all indexes, as pip does
-    for line in listed.splitlines():
-        key, value = line.split("=", 1)
-        if name := NAMES.get(key.rpartition(".")[2]):
-            places = [place.removeprefix("file://") for place in ast.literal_eval(value).split()]
-            there = [place for place in places if "://" in place or Path(place).exists()]
-            found.setdefault(name, ("," if name == "UV_FIND_LINKS" else " ").join(there))
+    given = dict(line.split("=", 1) for line in listed.splitlines())
+    for section, (setting, name) in product(SECTIONS, NAMES.items()):
+        if written := given.get(f"{section}.{setting}"):
+            values = [value.removeprefix("file://") for value in ast.literal_eval(written).split()]
+            if setting in MAY_BE_MISSING:
+                values = [value for value in values if "://" in value or Path(value).exists()]
+            found.setdefault(name, ("," if name == "UV_FIND_LINKS" else " ").join(values))
     return found
 
 
