@@ -6,13 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import verl.trainer
+from omegaconf import OmegaConf
 from verl.trainer.ppo.utils import create_rl_dataset, need_critic, need_reference_policy
 from verl.trainer.ppo.v1 import get_trainer_cls
 from verl.utils import hf_processor, hf_tokenizer
 from verl.utils.config import validate_config
 
 from gem_core.trainers import Plan
-from gem_verl._compose import compose_command
+from gem_lab._hydra import compose_command, read_flags
 from gem_verl._dataset import explained
 from gem_verl._options import check_chat, check_config
 from gem_verl._plan import make_plan
@@ -26,7 +27,10 @@ def check(arguments: list[str]) -> Plan:
         Exception: A run would reject them, or lose rows.
     """
     folder = Path(verl.trainer.__file__).parent / "config"
-    return check_composed(compose_command(folder, "ppo_trainer", arguments))
+    flags = read_flags(arguments)
+    config = compose_command(folder, "ppo_trainer", flags, flags.overrides)
+    OmegaConf.resolve(config)
+    return check_composed(config)
 
 
 def check_composed(config: Any) -> Plan:

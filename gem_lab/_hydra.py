@@ -1,4 +1,4 @@
-"""`compose_command`: the config that a verl command composes."""
+"""The config of a trainer's command with ``@hydra.main``, for `gem-core doctor`."""
 
 from __future__ import annotations
 
@@ -10,29 +10,16 @@ from gem_core._util.messages import error_text
 from gem_core.errors import ConfigError
 
 
-def compose_command(folder: str | Path, name: str, arguments: Sequence[str]) -> Any:
-    """Return the config of a command with ``@hydra.main``, with interpolations resolved.
-
-    The flags ``--config-name``, ``--config-path``, and ``--config-dir`` choose the files as in the command.
+def read_flags(arguments: Sequence[str]) -> Any:
+    """Return the flags of a command with ``@hydra.main``, with its overrides as ``overrides``.
 
     Args:
-        folder: Folder of the trainer's YAML files, next to the script of the command.
-        name: Name of the main file, without ``.yaml``.
         arguments: Arguments of the command: flags of hydra, and overrides such as ``algorithm.gamma=0.9``.
 
     Raises:
-        ConfigError: A flag is abbreviated or unknown, an override cannot be parsed, or the command would not
-            start one run.
-        hydra.errors.HydraException: A file does not exist, or an override names an unknown option.
+        ConfigError: A flag is abbreviated or unknown, or the command would not start one run.
     """
-    from hydra import version
-    from hydra._internal.hydra import Hydra
-    from hydra._internal.utils import create_automatic_config_search_path, get_args_parser
-    from hydra.core.config_search_path import SearchPathQuery
-    from hydra.core.global_hydra import GlobalHydra
-    from hydra.errors import OverrideParseException
-    from hydra.types import RunMode
-    from omegaconf import OmegaConf, open_dict
+    from hydra._internal.utils import get_args_parser
 
     parser = get_args_parser()
     parser.allow_abbrev = False
@@ -44,6 +31,33 @@ def compose_command(folder: str | Path, name: str, arguments: Sequence[str]) -> 
     if rest:
         advice = "write the flags of hydra in full, such as --config-name, and all overrides together"
         raise ConfigError(f"hydra does not read {rest[0]!r} here: {advice}")
+    return flags
+
+
+def compose_command(folder: str | Path, name: str, flags: Any, overrides: Sequence[str]) -> Any:
+    """Return the config of a command with ``@hydra.main``; interpolations are not resolved.
+
+    The flags ``--config-name``, ``--config-path``, and ``--config-dir`` choose the files as in the command.
+
+    Args:
+        folder: Folder of the trainer's YAML files, next to the script of the command.
+        name: Name of the main file, without ``.yaml``.
+        flags: Flags from `read_flags`.
+        overrides: Overrides, such as ``algorithm.gamma=0.9``.
+
+    Raises:
+        ConfigError: An override cannot be parsed, or there is no such folder.
+        hydra.errors.HydraException: A file does not exist, or an override names an unknown option.
+    """
+    from hydra import version
+    from hydra._internal.hydra import Hydra
+    from hydra._internal.utils import create_automatic_config_search_path
+    from hydra.core.config_search_path import SearchPathQuery
+    from hydra.core.global_hydra import GlobalHydra
+    from hydra.errors import OverrideParseException
+    from hydra.types import RunMode
+    from omegaconf import open_dict
+
     folder = Path(folder).resolve()
     script = str(folder.parent / "command.py")
     search_path = create_automatic_config_search_path(script, None, flags.config_path or folder.name)
@@ -56,7 +70,7 @@ def compose_command(folder: str | Path, name: str, arguments: Sequence[str]) -> 
         version.setbase(None)
         hydra = Hydra.create_main_hydra2("doctor", search_path)
         config = hydra.compose_config(
-            flags.config_name or name, flags.overrides, RunMode.RUN, with_log_configuration=False
+            flags.config_name or name, list(overrides), RunMode.RUN, with_log_configuration=False
         )
     except OverrideParseException as error:
         quoted = (
@@ -67,7 +81,6 @@ def compose_command(folder: str | Path, name: str, arguments: Sequence[str]) -> 
         GlobalHydra.instance().clear()
     with open_dict(config):
         config.pop("hydra", None)
-    OmegaConf.resolve(config)
     return config
 
 
