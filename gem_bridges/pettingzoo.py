@@ -18,14 +18,19 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import pettingzoo
 
-from gem_bridges.gymnasium._spaces import TextSpace
+from gem_bridges._extras import needs_extra
 from gem_core._core import ResetOptions
 from gem_core._observations import observation_text
+from gem_core._util.checks import expected
 from gem_core.errors import ConfigError, ResetNeeded
 from gem_core.multiagent import MultiAgentEnv
 from gem_core.multiagent._ledger import Ledger
+
+with needs_extra("gem_bridges.pettingzoo", "pettingzoo"):
+    import pettingzoo
+
+    from gem_bridges.gymnasium._spaces import TextSpace
 
 
 class _ZooText(str):
@@ -42,6 +47,10 @@ class _View:
     """
 
     def __init__(self, env: MultiAgentEnv) -> None:
+        if not isinstance(env, MultiAgentEnv):
+            raise expected(
+                "env", env, "a MultiAgentEnv, such as gem_core.make('multi:KuhnPoker-v0', opponent='self')"
+            )
         self.env = env
         self.ledger = Ledger(env)
         self.metadata = {"name": env.spec.id if env.spec else type(env).__name__, "render_modes": []}

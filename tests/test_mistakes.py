@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 import gem_core
+from gem_bridges.pettingzoo import AECEnv, ParallelEnv
 from gem_chat import AppendContext
 from gem_chat.tools import register_tool
 from gem_core import advantages
@@ -19,6 +22,9 @@ from gem_envs.graders.math import judge
 from gem_envs.graders.qa import exact_match
 from gem_envs.sandbox import open_sandbox
 from gem_lab import check_env
+from gem_lab.consistency import compare
+from gem_lab.eval import evaluate, to_atif
+from gem_lab.repro import Recipe
 
 WORDLE: Any = gem_core.make("game:Wordle-v0")
 ITEMS: Any = gem_core.make("math:Arithmetic-v0-easy", size=9)
@@ -54,8 +60,39 @@ MISTAKES: list[tuple[Callable[[], object], type[Exception], str]] = [
     (lambda: exact_match(5, ["5"]), ConfigError, "answer=5: expected a text"),
     (lambda: open_sandbox("process").run(5), ConfigError, "code=5: expected a text"),
     (lambda: open_sandbox("process").run("1", stdin=5), ConfigError, "stdin=5: expected a text"),
+    (lambda: compare(anything, None), ConfigError, "expected a Record, such as Record.read("),
+    (lambda: evaluate({}), ConfigError, "config={}: expected a EvalConfig"),
+    (lambda: to_atif({}), ConfigError, "episode={}: expected a Episode"),
+    (lambda: Recipe.of(5), ConfigError, "options=5: expected a Mapping, such as {'model': "),
+    (lambda: Recipe.of("model"), ConfigError, "options='model': expected a Mapping"),
+    (lambda: AECEnv("multi:KuhnPoker-v0"), ConfigError, "env='multi:KuhnPoker-v0': expected a MultiAgentEnv"),
+    (lambda: ParallelEnv(WORDLE), ConfigError, "env=<Wordle game:Wordle-v0>: expected a MultiAgentEnv"),
     (lambda: check_env("game:Wordle-v0", rules=[]), ConfigError, "rules=[]: expected one or more of"),
 ]  # fmt: skip
+
+
+BRIDGES = {"gymnasium": "gymnasium", "pettingzoo": "pettingzoo", "skyrl": "skyrl_gym"}
+"""Extras of the bridges that are imported, with the package that each needs."""
+BLOCKED = """
+import importlib, sys
+from gem_core.errors import MissingDependency
+for extra, package in {bridges!r}.items():
+    sys.modules[package] = None
+    try:
+        importlib.import_module("gem_bridges." + extra)
+    except MissingDependency as error:
+        print(error)
+    del sys.modules[package]
+"""
+
+
+def test_a_bridge_without_its_package_names_the_extra() -> None:
+    code = BLOCKED.format(bridges=BRIDGES)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == [
+        f"gem_bridges.{extra} needs the package {package!r}: pip install 'gem-core[{extra}]'"
+        for extra, package in BRIDGES.items()
+    ]
 
 
 @pytest.mark.parametrize(("call", "error", "message"), MISTAKES, ids=[message for *_, message in MISTAKES])

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
-from gem_bridges.gymnasium._view import GemEnv, register_envs
+from gem_bridges._extras import needs_extra
+
+with needs_extra("gem_bridges.gymnasium", "gymnasium"):
+    from gem_bridges.gymnasium._view import GemEnv, register_envs
 
 __all__ = ["GemEnv", "register_envs"]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
-from gem_bridges.skyrl._view import GemTextEnv, register_gem, task_rows
+from gem_bridges._extras import needs_extra
+
+with needs_extra("gem_bridges.skyrl", "skyrl"):
+    from gem_bridges.skyrl._view import GemTextEnv, register_gem, task_rows
 
 __all__ = ["GemTextEnv", "register_gem", "task_rows"]

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from gem_lab._arguments import check_type
 from gem_lab.consistency._record import FLAGS, Played, Record
 
 ADVANTAGE_TOLERANCE = 1e-5
@@ -62,7 +63,13 @@ class Comparison:
 
 
 def compare(core: Record, other: Record) -> Comparison:
-    """Compare a trainer's record with gem_core's record of the same tasks, responses, and weights."""
+    """Compare a trainer's record with gem_core's record of the same tasks, responses, and weights.
+
+    Raises:
+        ConfigError: An argument is no record.
+    """
+    for name, record in (("core", core), ("other", other)):
+        check_type(name, record, Record, "such as Record.read('record.json')")
     if core.model != other.model:
         text = f"the weights differ: {other.model[:12]} instead of {core.model[:12]}"
         return Comparison(

@@ -25,6 +25,7 @@ from gem_core.errors import TraceError
 from gem_core.images import text_part
 from gem_core.rollout import Episode
 from gem_core.rollout._trajectory import SCHEMA_VERSION
+from gem_lab._arguments import check_type
 from gem_lab.eval._conversations import TurnCollector
 
 VERSION = "ATIF-v1.6"
@@ -47,6 +48,7 @@ def to_atif(
     Raises:
         TraceError: The episode has no turn, so it would have no step.
     """
+    check_type("episode", episode, Episode, "such as one of gem_core.rollout.read_traces(path)")
     if not episode.turns:
         raise TraceError("an episode without a turn has no step in ATIF")
     model = model or episode.metadata.get("model")

@@ -21,6 +21,7 @@ from gem_chat._concurrency import play_tasks
 from gem_core._tasks import evaluation_tasks
 from gem_core.rollout import EnvPool, Episode, TraceWriter
 from gem_core.tasks import TaskRow
+from gem_lab._arguments import check_type
 from gem_lab._cut_turns import CutTurns
 from gem_lab._run_folders import claimed
 from gem_lab.eval import _folder as folders
@@ -95,6 +96,7 @@ def evaluate(
         ModelError: The model cannot be loaded.
         MissingDependency: A package is not installed.
     """
+    check_type("config", config, EvalConfig, "such as EvalConfig(model='m', env=['game:Wordle-v0'])")
     reporter = reporter or EvalReporter()
     folder = Path(config.out)
     tasks = {source.label: evaluation_tasks([source], config.episodes) for source in config.sources}

@@ -20,6 +20,7 @@ from gem_core.rollout._options import read_object
 from gem_core.tasks import TaskRow, make_tasks
 from gem_core.trainers._estimators import unknown_estimator
 from gem_core.trainers._options import AdvantageOptions
+from gem_lab._arguments import check_type
 from gem_lab._options import RunOptions, TrainingOptions
 from gem_lab.repro._yaml import parse_yaml
 
@@ -109,6 +110,7 @@ class Recipe(TokenLimit, RolloutOptions, TrainingOptions, AdvantageOptions, RunO
             ConfigError: An option is unknown, or a value is not allowed.
             UnknownEnv: An environment does not exist.
         """
+        check_type("options", options, Mapping, "such as {'model': 'm', 'env': ['game:Wordle-v0']}")  # type: ignore[type-abstract]
         values = dict(options)
         if isinstance(values.get("env"), str):
             values["env"] = [values["env"]]

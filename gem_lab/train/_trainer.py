@@ -50,6 +50,7 @@ from gem_core.rollout._metrics import evaluation_metrics
 from gem_core.rollout._sources import SourceLedger, split_by_source
 from gem_core.tasks import TaskRow
 from gem_core.trainers._estimators import threads_of
+from gem_lab._arguments import check_type
 from gem_lab._cut_turns import CutTurns
 from gem_lab._engines.loading import context_limit, load_model, load_processor, pick_device
 from gem_lab._engines.sampling import BatchingPolicy
@@ -95,6 +96,7 @@ def train(config: TrainConfig, reporter: TrainReporter | None = None) -> TrainOu
             evaluation before training were untrainable; the state before that step has been saved.
         MissingDependency: A package that the run needs is not installed.
     """
+    check_type("config", config, TrainConfig, "such as TrainConfig(out='run', env=['game:Wordle-v0'])")
     with contextlib.ExitStack() as resources:
         return Trainer(config, reporter or TrainReporter(), resources).run()
 
