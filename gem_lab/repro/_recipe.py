@@ -110,7 +110,7 @@ class Recipe(TokenLimit, RolloutOptions, TrainingOptions, AdvantageOptions, RunO
             ConfigError: An option is unknown, or a value is not allowed.
             UnknownEnv: An environment does not exist.
         """
-        check_type("options", options, Mapping, "such as {'model': 'm', 'env': ['game:Wordle-v0']}")  # type: ignore[type-abstract]
+        check_type("options", options, Mapping, "such as {'model': 'm', 'env': ['game:Wordle-v0']}")
         values = dict(options)
         if isinstance(values.get("env"), str):
             values["env"] = [values["env"]]
