@@ -24,7 +24,7 @@ __all__ = [
 
 def register() -> None:
     """Register the ready harnesses, and what plays episodes with one."""
-    register_runner(_play)
+    register_runner(_play, _resolve)
     for name, entry_point in READY.items():
         register_harness(name, entry_point)
 
@@ -33,6 +33,12 @@ async def _play(*args: Any, **kwargs: Any) -> Episode:
     from gem_agents._run import run_harness
 
     return await run_harness(*args, **kwargs)
+
+
+def _resolve(harness: str) -> None:
+    from gem_agents._harness import resolve_harness
+
+    resolve_harness(harness)
 
 
 __getattr__, __dir__ = lazy_names(

@@ -301,7 +301,13 @@ def evaluation_tasks(sources: Sequence[EnvChoice], num_tasks: int, *, repeat: in
         sources: Environments, among which the tasks are divided evenly.
         num_tasks: Maximum total number of tasks; each environment gets at least one.
         repeat: Number of episodes per task.
+
+    Raises:
+        ConfigError: An environment is listed twice.
     """
+    labels = [source.label for source in sources]
+    if twice := [label for label in labels if labels.count(label) > 1]:
+        raise ConfigError(f"{twice[0]} is listed twice: an evaluation would play each of its tasks twice")
     each = max(num_tasks // len(sources), 1)
     return [
         task for source in sources for task in make_tasks([source], each, split="eval", group_size=repeat)

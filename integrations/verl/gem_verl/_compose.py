@@ -6,12 +6,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from gem_core._util.messages import error_text
+from gem_core._util.messages import error_line, error_text
 from gem_core.errors import ConfigError
 
 
-def compose_command(folder: str | Path, name: str, arguments: Sequence[str]) -> Any:
-    """Return the config of a command with ``@hydra.main``, with interpolations resolved.
+def compose_command(folder: str | Path, name: str, arguments: Sequence[str]) -> tuple[Any, bool]:
+    """Return the config of a command with ``@hydra.main``, and whether the run starts in a new folder.
+
+    Interpolations are resolved as in verl, whose task runner is another process: it knows the variables of
+    ``hydra.job.env_set``, but no resolver of hydra, such as ``now``.
 
     The flags ``--config-name``, ``--config-path``, and ``--config-dir`` choose the files as in the command.
 
@@ -21,8 +24,8 @@ def compose_command(folder: str | Path, name: str, arguments: Sequence[str]) -> 
         arguments: Arguments of the command: flags of hydra, and overrides such as ``algorithm.gamma=0.9``.
 
     Raises:
-        ConfigError: A flag is abbreviated or unknown, an override cannot be parsed, or the command would not
-            start one run.
+        ConfigError: A flag is abbreviated or unknown, an override cannot be parsed, a value cannot be
+            resolved, or the command would not start one run.
         hydra.errors.HydraException: A file does not exist, or an override names an unknown option.
     """
     from hydra import version
@@ -30,9 +33,11 @@ def compose_command(folder: str | Path, name: str, arguments: Sequence[str]) -> 
     from hydra._internal.utils import create_automatic_config_search_path, get_args_parser
     from hydra.core.config_search_path import SearchPathQuery
     from hydra.core.global_hydra import GlobalHydra
+    from hydra.core.utils import env_override
     from hydra.errors import OverrideParseException
     from hydra.types import RunMode
     from omegaconf import OmegaConf, open_dict
+    from omegaconf.errors import OmegaConfBaseException, UnsupportedInterpolationType
 
     parser = get_args_parser()
     parser.allow_abbrev = False
@@ -66,11 +71,28 @@ def compose_command(folder: str | Path, name: str, arguments: Sequence[str]) -> 
     finally:
         GlobalHydra.instance().clear()
     with open_dict(config):
-        config.pop("hydra", None)
-    OmegaConf.resolve(config)
-    return config
+        own = config.pop("hydra")
+    if own.mode == RunMode.MULTIRUN:
+        raise ConfigError("hydra.mode=MULTIRUN does not start one run, so there is nothing to check")
+    for resolver in _RESOLVERS:
+        OmegaConf.clear_resolver(resolver)  # hydra registers them again
+    try:
+        with env_override(dict(own.job.env_set)):
+            OmegaConf.to_container(config, resolve=True)  # its errors name the option
+            OmegaConf.resolve(config)
+    except OmegaConfBaseException as error:
+        what = f"{error.full_key}: {error_line(error).partition(' full_key: ')[0]}"
+        if isinstance(error, UnsupportedInterpolationType):
+            what += (
+                "; the process of the run that reads it knows no resolver of hydra, so let the shell insert "
+                "such a value, as in trainer.experiment_name=$(date +%F)"
+            )
+        raise ConfigError(what) from error
+    return config, bool(own.job.chdir)
 
 
+_RESOLVERS = ("hydra", "now", "python_version")
+"""Resolvers that hydra registers in the process of a command only."""
 _OTHER_MODES = (
     "help", "hydra_help", "cfg", "resolve", "package", "multirun", "shell_completion", "experimental_rerun",
     "info",

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import os
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +14,8 @@ from verl.trainer.ppo.v1 import get_trainer_cls
 from verl.utils import hf_processor, hf_tokenizer
 from verl.utils.config import validate_config
 
+from gem_core._util.messages import error_text
+from gem_core.errors import ConfigError
 from gem_core.trainers import Plan
 from gem_verl._compose import compose_command
 from gem_verl._dataset import explained
@@ -25,15 +30,28 @@ def check(arguments: list[str]) -> Plan:
     Raises:
         Exception: A run would reject them, or lose rows.
     """
-    folder = Path(verl.trainer.__file__).parent / "config"
-    return check_composed(compose_command(folder, "ppo_trainer", arguments))
+    files = Path(verl.trainer.__file__).parent / "config"
+    config, moves = compose_command(files, "ppo_trainer", arguments)
+    if not moves:
+        return check_composed(config)
+    here = Path.cwd()
+    with tempfile.TemporaryDirectory() as empty:
+        os.chdir(empty)
+        try:
+            return check_composed(config)
+        except Exception as error:
+            where = "with hydra.job.chdir=True the run starts in a new folder, so write absolute paths"
+            raise ConfigError(f"{error_text(error)}; {where}") from error
+        finally:
+            os.chdir(here)
 
 
 def check_composed(config: Any) -> Plan:
     """Check a whole verl config without interpolations, as `check` does."""
-    validate_config(config, need_reference_policy(config), need_critic(config))
-    get_trainer_cls(config.trainer.v1.trainer_mode)
+    trainer = get_trainer_cls(config.trainer.v1.trainer_mode)
     check_config(config)
+    validate_config(config, need_reference_policy(config), need_critic(config))
+    trainer(copy.deepcopy(config))  # it checks more of its options, and changes some
     data = config.data
     filters, data.filter_overlong_prompts = data.filter_overlong_prompts, False  # it would need the tokenizer
     with explained():
@@ -51,6 +69,8 @@ def check_composed(config: Any) -> Plan:
     data.filter_overlong_prompts = filters
     plan = make_plan(config, train, val)
     model = config.actor_rollout_ref.model
+    if model.path.startswith(("/", "./", "../")) and not Path(model.path).exists():
+        raise ConfigError(f"actor_rollout_ref.model.path={model.path}: there is no such folder")
     if Path(model.path).is_dir() and any(source.player == AGENT_NAME for source in plan.sources):
         trust = bool(model.get("trust_remote_code"))
         check_chat(
