@@ -307,7 +307,7 @@ def evaluation_tasks(sources: Sequence[EnvChoice], num_tasks: int, *, repeat: in
     """
     labels = [source.label for source in sources]
     if twice := [label for label in labels if labels.count(label) > 1]:
-        raise ConfigError(f"{twice[0]} is listed twice; list it once: an evaluation plays the same tasks of it")
+        raise ConfigError(f"{twice[0]} is listed twice; list it once: an evaluation plays the same tasks")
     each = max(num_tasks // len(sources), 1)
     return [
         task for source in sources for task in make_tasks([source], each, split="eval", group_size=repeat)
