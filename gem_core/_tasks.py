@@ -131,12 +131,9 @@ class EnvChoice:
         Raises:
             ConfigError: The text has none of these forms, or the weight is not above 0.
         """
-        match = re.fullmatch(
-            r"\s*([^()=\s]+)\s*(?:\((.*)\))?(?:\s*\bas\s+(\w[\w.-]*))?\s*(?:=\s*([^=()\s]+))?\s*",
-            text,
-            re.DOTALL,
-        )
+        form = r"\s*([^()=\s]+)\s*(?:\((.*)\))?(?:\s*\bas\s+(\w[\w.-]*))?\s*(?:=\s*([^=()\s]+))?\s*"
         try:
+            match = re.fullmatch(form, text, re.DOTALL)
             if match is None:
                 unbalanced = text.count("(") != text.count(")")
                 raise ValueError("a parenthesis is missing" if unbalanced else "there is no id")
@@ -283,6 +280,7 @@ def make_tasks(
     check_int("num_tasks", num_tasks, 1)
     check_int("group_size", group_size, 1)
     check_int("start", start, 0)
+    check_int("seed", seed)
     if not isfinite(sum(source.weight for source in sources)):
         weights = ", ".join(f"{source.env_id}={source.weight:g}" for source in sources)
         raise ConfigError(f"the weights {weights} are too large to add up; only their ratios matter")
@@ -308,7 +306,7 @@ def evaluation_tasks(sources: Sequence[EnvChoice], num_tasks: int, *, repeat: in
     labels = [source.label for source in sources]
     if twice := [label for label in labels if labels.count(label) > 1]:
         raise ConfigError(f"{twice[0]} is listed twice; list it once: an evaluation plays the same tasks")
-    each = max(num_tasks // len(sources), 1)
+    each = max(check_int("num_tasks", num_tasks, 1) // max(len(sources), 1), 1)
     return [
         task for source in sources for task in make_tasks([source], each, split="eval", group_size=repeat)
     ]

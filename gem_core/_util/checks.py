@@ -174,7 +174,8 @@ def expected(name: str, value: object, what: str, optional: bool = False) -> Con
         what: Description of the allowed values.
         optional: Whether None is allowed.
     """
-    return ConfigError(f"{name}={value!r:.200}: expected {what}{', or None' if optional else ''}")
+    given = " ".join(map(str.strip, repr(value).splitlines()))
+    return ConfigError(f"{name}={given:.200}: expected {what}{', or None' if optional else ''}")
 
 
 def _bounds(low: float | None, high: float | None) -> str:

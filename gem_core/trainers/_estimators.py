@@ -347,22 +347,33 @@ def read_estimator(
 def _try_options(choice: EstimatorChoice, where: str) -> None:
     """Reject options with which the estimator fails on two groups of four episodes, which it otherwise takes.
 
+    An option may have one entry for each component of the reward, or choose some: as many components as an
+    option has entries are tried, and more than any option chooses from.
+
     Raises:
         ConfigError: The message begins with `where`, and ends with what the estimator said.
     """
-    if not choice.options or "reward_components" in choice.needs:  # an option may have one entry for each
-        return
-    episodes = [EpisodeTurns([float(n), 1.0], [1, 2], "env", state_keys=["a", "b"]) for n in range(8)]
+    entries = [len(value) or 1 for value in choice.options.values() if hasattr(value, "__len__")]
+    errors = [_failure(choice, components) for components in (64, *entries) if choice.options]
+    if errors and all(errors):
+        why = error_text(errors[-1]) if isinstance(errors[-1], ConfigError) else error_line(errors[-1])
+        raise ConfigError(f"{where}={choice.options}: {why}") from errors[-1]
+
+
+def _failure(choice: EstimatorChoice, components: int) -> Any:
+    """Return what the estimator raises only with its options; None for nothing."""
+    zeros, episodes = dict.fromkeys(map(str, range(components)), 0.0), []
+    for rewards in ([float(n), 1.0] for n in range(8)):
+        parts = [{**zeros, "0": reward} for reward in rewards]
+        episodes.append(EpisodeTurns(rewards, [1, 2], "env", state_keys=["a", "b"], reward_components=parts))
     others = {"values": [[0.0, 0.0]] * 8, "baselines": [0.0] * 8}
     for tried in (replace(choice, options={}), choice):
         further = {name: value for name, value in others.items() if name in tried.needs}
         try:
             tried.compute_turns(episodes, [n // 4 for n in range(8)], **further)
         except Exception as error:  # a user's estimator can raise anything
-            if tried is not choice:
-                return
-            why = error_text(error) if isinstance(error, ConfigError) else error_line(error)
-            raise ConfigError(f"{where}={choice.options}: {why}") from error
+            return error if tried is choice else None
+    return None
 
 
 def unknown_estimator(option: str, name: str, known: Sequence[str]) -> ConfigError:

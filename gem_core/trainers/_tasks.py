@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from gem_core._core import Split
 from gem_core._tasks import (
@@ -18,6 +18,7 @@ from gem_core._tasks import (
     read_task,
     tasks_per_epoch,
 )
+from gem_core._util.checks import check_choice, expected
 from gem_core._util.foreign_json import read_json
 from gem_core._util.forks import ForkSafeLock
 from gem_core.errors import ConfigError, GemError
@@ -181,7 +182,11 @@ def split_tasks(
     Raises:
         GemError: An environment cannot be built, or has no items for training.
     """
-    sources = [EnvChoice.parse(env) for env in ([envs] if isinstance(envs, str) else envs)]
+    listed = [envs] if isinstance(envs, str) else envs
+    if isinstance(listed, Mapping) or not isinstance(listed, Iterable) or not (listed := list(listed)):
+        raise expected("envs", envs, "one environment or more, such as 'game:Wordle-v0=2'")
+    check_choice("split", split, get_args(Split))
+    sources = [EnvChoice.parse(env) for env in listed]
     for source in sources:
         source.check_buildable(no_images=no_images)
     if split == "eval":

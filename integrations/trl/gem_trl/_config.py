@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from gem_core._util.checks import expected
 from gem_core.advantages._declaration import Need
 from gem_core.errors import ConfigError
 from gem_core.rollout._limits import TokenLimit
@@ -107,6 +108,17 @@ class GemConfig(AdvantageOptions, TokenLimit, PluginOptions):
     TRL's ``max_completion_length`` limits everything after the first prompt, observations included.
     ``template_kwargs`` are used in addition to TRL's ``chat_template_kwargs``.
     """
+
+    @classmethod
+    def given(cls, gem: object) -> GemConfig:
+        """Return the argument `gem` of a user; None is the defaults.
+
+        Raises:
+            ConfigError: It is no `GemConfig`.
+        """
+        if not isinstance(gem, GemConfig | None):
+            raise expected("gem", gem, "a GemConfig, such as GemConfig(max_turns=8)", optional=True)
+        return gem or cls()
 
     def checked(self, prefix: str = "gem.") -> GemConfig:
         """Return the options after checking them and importing the user's modules.

@@ -10,6 +10,7 @@ from typing import Any
 
 from gem_core._core import Split
 from gem_core._tasks import check_labels
+from gem_core._util.checks import expected
 from gem_core._util.files import write_json_lines
 from gem_core.errors import ConfigError
 from gem_core.tasks import EnvChoice, TaskRow, read_task
@@ -18,8 +19,13 @@ from gem_core.trainers._tasks import check_tasks, read_rows, split_tasks
 REMEDY = (
     "make the rows with gem_trl.tasks or `gem-core export --to trl`; for rows of your own, pass reward_funcs"
 )
+TEXTS = ("string", "large_string")
 SOURCE = "gem_source"
 """Column of `mix`: the dataset or the environment of a row."""
+A_DATASET = (
+    "a datasets.Dataset or IterableDataset (one split of a DatasetDict; gem_trl.tasks makes one from "
+    "environments), or a list of datasets and environments"
+)
 NO_IMAGES = "gem_trl trains on text only; train on it with verl, OpenRLHF, or `gem-core train`"
 
 
@@ -51,8 +57,8 @@ def mix(parts: Any, name: str, split: Split, *, seed: int = 0) -> Any:
     evenly over the result, so that it needs no shuffling.
 
     Args:
-        parts: Datasets with the column ``prompt``, and environments as in `tasks`; a mapping from names to
-            such lists; or any other object, which is returned unchanged.
+        parts: Datasets with the column ``prompt``, and environments as in `tasks`; one dataset or stream,
+            which is returned unchanged; or, for evaluation, a mapping from names to any of these.
         name: Name of the argument, for messages and for datasets without a name.
         split: Whether the tasks are for training or evaluation.
         seed: Random seed for training tasks.
@@ -61,12 +67,15 @@ def mix(parts: Any, name: str, split: Split, *, seed: int = 0) -> Any:
         ConfigError: The parts cannot be mixed; the message names the part.
         GemError: An environment cannot be built.
     """
-    if isinstance(parts, Mapping):
+    import datasets
+    import torch
+
+    if isinstance(parts, Mapping) and parts and split == "eval":
         return {key: mix(part, f"{name}[{key!r}]", split, seed=seed) for key, part in parts.items()}
     if not isinstance(parts, list | tuple):
+        if not isinstance(parts, datasets.Dataset | datasets.IterableDataset | torch.utils.data.Dataset):
+            raise expected(name, parts, A_DATASET)
         return parts
-    import datasets
-
     own = {number: part for number, part in enumerate(parts) if not isinstance(part, str)}
     check_labels(EnvChoice.parse(part) for part in parts if isinstance(part, str))
     if not own:
@@ -76,6 +85,8 @@ def mix(parts: Any, name: str, split: Split, *, seed: int = 0) -> Any:
     for number, part in own.items():
         _check_part(part, f"{name}[{number}]")
     form = next(iter(own.values())).features["prompt"]
+    if not (getattr(form, "dtype", "") in TEXTS or {"role", "content"} <= set(getattr(form, "feature", ()))):
+        raise ConfigError(f"{name}: expected texts or lists of messages in the column prompt, not {form}")
     rows = sum(map(len, own.values()))
     made = []
     for number, part in enumerate(parts):
@@ -96,7 +107,10 @@ def mix(parts: Any, name: str, split: Split, *, seed: int = 0) -> Any:
         ((row + 0.5) / len(part), number) for number, part in enumerate(made) for row in range(len(part))
     ]
     order = sorted(range(len(places)), key=places.__getitem__)
-    return datasets.concatenate_datasets(made).select(order)
+    try:
+        return datasets.concatenate_datasets(made).select(order)
+    except ValueError as error:
+        raise ConfigError(f"{name}: a column needs one type in all datasets: {error}") from error
 
 
 def _check_part(part: Any, place: str) -> None:
@@ -106,6 +120,8 @@ def _check_part(part: Any, place: str) -> None:
         )
     if "prompt" not in part.features:
         raise ConfigError(f"{place}: expected the column prompt; it has {', '.join(part.features)}")
+    if not len(part):
+        raise ConfigError(f"{place} has no rows; omit it")
     if {"image", "images"} & set(part.features):
         raise ConfigError(f"{place} has images, but {NO_IMAGES}")
 
@@ -156,11 +172,21 @@ def source_rows(dataset: Any, name: str) -> list[tuple[str, bool]]:
     Args:
         dataset: Dataset, or mapping from names to datasets; None has no rows.
         name: Name of the argument, for datasets without a name.
+
+    Raises:
+        ConfigError: A dataset has no rows, or a row has no prompt.
     """
     if isinstance(dataset, Mapping):
         return [row for key, part in dataset.items() for row in source_rows(part, f"{name}[{key!r}]")]
     rows = _rows(dataset) if hasattr(dataset, "__len__") else itertools.islice(dataset or (), 1)
-    return [(row_source(row, name), is_task(row.get("prompt"))) for row in rows]
+    sources = []
+    for number, row in enumerate(rows):
+        if not isinstance(prompt := row.get("prompt"), str | list):
+            raise expected(f"{name}, row {number}: prompt", prompt, "a text or a list of messages")
+        sources.append((row_source(row, name), is_task(prompt)))
+    if dataset is not None and not sources:
+        raise ConfigError(f"{name} has no rows: expected one or more")
+    return sources
 
 
 def _rows(dataset: Any) -> Iterable[Mapping[str, Any]]:

@@ -11,15 +11,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, make_dataclass, replace
 from typing import Annotated, Any
 
+from gem_core._util.checks import check_int
 from gem_core.errors import ConfigError
 from gem_core.trainers import Plan
 from gem_core.trainers._imports import replaced, until_call
-from gem_core.trainers._options import flag_fields
+from gem_core.trainers._options import flag_fields, reject_changed
 from gem_core.trainers._plugin import errors_in_one_line
 from gem_trl import _SUPPORTED
 from gem_trl._config import GemConfig
 
 PREFIX = "gem_"
+OF_DATASET = ("dataset_config", "dataset_train_split", "dataset_test_split", "dataset_streaming")
+NO_DATASET = f"belongs to a dataset, but --{PREFIX}env alone makes all tasks; omit it, or add --dataset_name"
 
 
 @dataclass(frozen=True)
@@ -94,6 +97,8 @@ def _run(argv: Sequence[str] | None) -> None:
     script, training, model, mixture, gem_flags = parser.parse_args_and_config(args=argv)
     values = {item.name.removeprefix(PREFIX): getattr(gem_flags, item.name) for item in fields(gem_flags)}
     chosen = TaskFlags(**{item.name: values.pop(item.name) for item in fields(TaskFlags)})
+    for name in ("num_tasks", "num_eval_tasks"):
+        check_int(f"--{PREFIX}{name}", getattr(chosen, name), 1)
     config = GemConfig.read(values, f"--{PREFIX}").checked(f"--{PREFIX}")
     if training.eval_strategy == "no" and chosen != replace(
         chosen, eval_env=None, num_eval_tasks=TaskFlags.num_eval_tasks
@@ -104,11 +109,18 @@ def _run(argv: Sequence[str] | None) -> None:
         )
     trainer, load = functools.partial(GemGRPOTrainer, gem=config), datasets.load_dataset
     get = trl.get_dataset
-    if script.dataset_name or mixture.datasets:
-        load, get = _with_envs(load, chosen, script, training), _with_envs(get, chosen, script, training)
+    if mixture.datasets:
+        get = _with_envs(get, chosen, script, training)
+    elif script.dataset_name:
+        load = _with_envs(load, chosen, script, training)
     elif chosen.env is not None:
+        reject_changed(
+            script, [(name, getattr(type(script), name), NO_DATASET) for name in OF_DATASET], prefix="--"
+        )
         script.dataset_name, splits = "gem", _splits(chosen, script, training)
         load = lambda *args, **kwargs: splits  # noqa: E731
+    else:
+        raise ConfigError(f"there are no tasks: name environments with --{PREFIX}env, or a --dataset_name")
     with (
         replaced(trl, "GRPOTrainer", trainer),
         replaced(trl, "get_dataset", get),
@@ -121,24 +133,33 @@ def _with_envs(load: Callable[..., Any], chosen: TaskFlags, script: Any, trainin
     """Return a function that loads the user's datasets and adds the environments to each; see `mix`.
 
     Raises:
-        ConfigError: A number of tasks is given, but the weights of the environments determine it.
+        ConfigError: A number of tasks is given, but there are no tasks, or the weights of the environments
+            determine it; or evaluation has the split of training, but other tasks.
     """
-    if chosen.env is None and chosen.eval_env is None:
-        return load
+    mixed = (chosen.env, chosen.eval_env) != (None, None)
     for name in ("num_tasks", "num_eval_tasks"):
         if getattr(chosen, name) != getattr(TaskFlags, name):
             raise ConfigError(
                 f"--{PREFIX}{name}: beside a dataset, the weight of an environment is its number of tasks "
                 f"per row of the dataset; omit it, and write --{PREFIX}env ID=WEIGHT"
             )
+    wanted = {"dataset_train_split": chosen.env}
+    if training.eval_strategy != "no":
+        wanted["dataset_test_split"] = chosen.env if chosen.eval_env is None else chosen.eval_env
+    if mixed and len({getattr(script, flag) for flag in wanted}) < len(wanted):
+        raise ConfigError(
+            f"--dataset_test_split={script.dataset_test_split}: training has this split as well, but beside "
+            "environments each needs its own, because they never share a task"
+        )
 
     def loaded(*args: Any, **kwargs: Any) -> dict[str, Any]:
-        splits = load(*args, **kwargs)
-        mixes = {script.dataset_train_split: [splits[script.dataset_train_split], *(chosen.env or ())]}
-        if training.eval_strategy != "no":
-            envs = chosen.env if chosen.eval_env is None else chosen.eval_env
-            mixes[script.dataset_test_split] = [splits[script.dataset_test_split], *(envs or ())]
-        return mixes
+        splits, made = load(*args, **kwargs), {}
+        for flag, envs in wanted.items():
+            name = getattr(script, flag)
+            if name not in splits:
+                raise ConfigError(f"--{flag}={name}: the dataset has no such split, only {', '.join(splits)}")
+            made[name] = [splits[name], *(envs or ())] if mixed else splits[name]
+        return made
 
     return loaded
 

@@ -39,9 +39,8 @@ def rollout(gem: GemConfig | None = None) -> Rollout:
     Raises:
         GemError: An option is not supported.
     """
-    return Rollout(
-        (gem or GemConfig()).checked().one_row("TRL's own advantages take each row for an episode")
-    )
+    options = GemConfig.given(gem).checked()
+    return Rollout(options.one_row("TRL's own advantages take each row for an episode"))
 
 
 class Rollout:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from gem_core._util.checks import expected
 from gem_trl._dataset import is_task
 
 
@@ -18,6 +19,19 @@ def episode_return(gem_return: Sequence[float | None], **unused: Any) -> list[fl
         unused: The other columns.
     """
     return list(gem_return)
+
+
+def reward_funcs_of(arguments: Mapping[str, Any]) -> list[Any]:
+    """Return the reward functions in the arguments of `GRPOTrainer`; empty without any.
+
+    Raises:
+        ConfigError: One is neither a function nor a reward model.
+    """
+    given = arguments.get("reward_funcs")
+    funcs = given if isinstance(given, list) else [] if given is None else [given]
+    if not all(isinstance(func, str) or callable(func) for func in funcs):
+        raise expected("reward_funcs", given, "a function, a reward model, or a list of them", optional=True)
+    return funcs
 
 
 def on_own_rows(reward_func: Any) -> Any:

@@ -28,9 +28,9 @@ from gem_core.trainers._imports import replaced
 from gem_core.trainers._weights import row_factors
 from gem_trl import _upstream
 from gem_trl._config import AVERAGES, GemConfig, check_args
-from gem_trl._dataset import check_dataset, is_task, mix, row_source, source_rows
+from gem_trl._dataset import A_DATASET, check_dataset, is_task, mix, row_source, source_rows
 from gem_trl._playing import Rollout
-from gem_trl._rewards import episode_return, on_own_rows
+from gem_trl._rewards import episode_return, on_own_rows, reward_funcs_of
 
 _upstream.check()
 DATASETS: dict[str, Split] = {"train_dataset": "train", "eval_dataset": "eval"}
@@ -83,17 +83,22 @@ class GemGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
     """
 
     def __init__(self, *args: Any, gem: GemConfig | None = None, **kwargs: Any) -> None:
-        if not isinstance(gem, GemConfig | None):
-            raise expected("gem", gem, "a GemConfig, such as GemConfig(max_turns=8)", optional=True)
-        self.gem = (gem or GemConfig()).checked()
+        self.gem = GemConfig.given(gem).checked()
         bound = inspect.signature(GRPOTrainer.__init__).bind(self, *args, **kwargs).arguments
         del bound["self"]
         config = bound.get("args") or GRPOConfig("GRPO")
         kinds: set[bool] = set()
         for name, split in DATASETS.items():
-            bound[name] = mix(bound.get(name), name, split, seed=config.seed)
-            kinds |= {task for _, task in source_rows(bound[name], name)}
-        own_rows = bool(bound.get("reward_funcs"))
+            if bound.get(name) is not None:
+                bound[name] = mix(bound[name], name, split, seed=config.seed)
+                kinds |= {task for _, task in source_rows(bound[name], name)}
+            elif split == "train" and not bound.get("environment_factory"):
+                raise expected(name, None, A_DATASET)
+            elif split == "eval" and config.eval_strategy not in (None, "no"):
+                raise ConfigError(
+                    f"eval_strategy={config.eval_strategy.value}: there is no {name}; add one, or omit it"
+                )
+        own_rows = bool(reward_funcs_of(bound))
         if own_rows and kinds == {True}:
             raise ConfigError("reward_funcs: the rows are tasks, whose reward is the return; omit it")
         played = not own_rows or True in kinds
@@ -111,7 +116,7 @@ class GemGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
                     raise ConfigError(f"{name}: {NOT_BESIDE}")
             for name, split in DATASETS.items():
                 check_dataset(
-                    bound[name], name, self.gem.wrappers, for_training=split == "train", own_rows=own_rows
+                    bound.get(name), name, self.gem.wrappers, for_training=split == "train", own_rows=own_rows
                 )
             bound |= _with_episode_return(bound, config)
             bound["rollout_func"] = self.gem_rollout
@@ -296,8 +301,7 @@ class GemGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
 
 def _with_episode_return(bound: Mapping[str, Any], config: GRPOConfig) -> dict[str, Any]:
     """Return the arguments of `GRPOTrainer` in which the return of an episode is a further reward."""
-    given = bound.get("reward_funcs") or []
-    funcs = given if isinstance(given, list) else [given]
+    funcs = reward_funcs_of(bound)
     if funcs and len(weights := config.reward_weights or funcs) != len(funcs):
         raise ConfigError(f"reward_weights={weights}: expected one for each of {len(funcs)} reward functions")
     changed: dict[str, Any] = {"reward_funcs": [*map(on_own_rows, funcs), episode_return]}

@@ -51,6 +51,14 @@ def test_options_and_scope_are_read_once() -> None:
         ("gigpo", {"normalization": "std", "eps": -1.0}, 1.0, "adv={.*normalization='std': expected"),
         ("reinforce_plus_plus", {"min_std": float("nan")}, 1.0, "min_std=nan: expected a finite number"),
         ("rebn", {}, float("nan"), "expected a finite number"),
+        ("gdpo", {"ddof": 3}, 1.0, r"adv={'ddof': 3}: ddof=3: expected 0 or 1"),
+        ("gdpo", {"component_weights": [1, 2, 3], "eps": -1}, 1.0, "eps=-1.0: expected a number of at"),
+        ("gdpo", {"component_weights": [1, float("nan")]}, 1.0, "expected a sequence of finite numbers"),
+        ("gdpo", {"component_weights": "1,2"}, 1.0, "component_weights is a str: expected numbers"),
+        ("gdpo", {"component_weights": 2}, 1.0, "component_weights: expected a sequence of finite numbers"),
+        ("gdpo", {"component_weights": []}, 1.0, "component_weights: 0 weights for 1 components"),
+        ("gdpo", {"component_weights": [[1, 2]]}, 1.0, "component_weights: expected a sequence of finite"),
+        ("gdpo", {"min_std": "0.1"}, 1.0, "min_std='0.1': expected a number of at least 0"),
     ],
 )
 def test_wrong_options(name: str, options: dict[str, Any], gamma: float, message: str) -> None:
@@ -74,6 +82,14 @@ def test_options_are_tried_only_where_the_estimator_takes_the_batch() -> None:
             _try_options(EstimatorChoice("scaled", mine, options={"scale": scale}), "adv")
     _try_options(EstimatorChoice("scaled", mine, options={"scale": 2}), "adv")
     _try_options(EstimatorChoice("pairs", Estimator(pairs), options={"scale": "2"}), "adv")
+
+    def chosen(rewards: Any, *, reward_components: Any, gamma: float = 1.0, names: Any = (0,)) -> Any:
+        return [np.asarray(parts)[:, list(names)].sum(1) for parts in reward_components]
+
+    own = Estimator(chosen)
+    _try_options(EstimatorChoice("chosen", own, options={"names": [3, 1]}), "adv")
+    with pytest.raises(ConfigError, match="IndexError"):
+        _try_options(EstimatorChoice("chosen", own, options={"names": ["correct"]}), "adv")
     for name, options in (
         ("gae", {"lam": 0.5}), ("gdpo", {"component_weights": [1.0, 0.5]}), ("rae", {"truncation": "mask"}),
         ("mt_grpo", {"ddof": 1}), ("rebn", {"statistics": "env", "weight": "episode"}),

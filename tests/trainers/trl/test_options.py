@@ -10,7 +10,7 @@ from typing import Any
 
 import gem_trl
 import pytest
-from datasets import Dataset
+from datasets import Dataset, DatasetDict, IterableDataset
 from gem_trl import GemConfig, GemGRPOTrainer, _policies, episode_return, rollout, tasks
 from gem_trl import _trainer as gem_trainer
 from gem_trl._config import check_args
@@ -172,7 +172,7 @@ def test_options_of_gem(options: dict[str, Any], message: str, tmp_path: Path) -
         ([{"prompt": "What is 2+2?"}], "train_dataset, row 0: the prompt 'What is 2+2?' is not a task"),
         ([{"prompt": [{"role": "user", "content": "Hi"}]}], "is not a task"),
         ([{"prompt": "3"}], "the prompt '3' is not a task (it is not a JSON object)"),
-        ([{"question": "x"}], "the prompt 'None' is not a task"),
+        ([{"question": "x"}], "row 0: prompt=None: expected a text or a list of messages"),
         ([{"prompt": json.dumps({"env_id": "game:Gues-v0", "seed": 1})}], "row 0: unknown environment"),
         ([{"prompt": json.dumps({"env_id": "test:Shades", "seed": 1})}], "test:Shades shows images, but"),
     ],
@@ -190,6 +190,61 @@ def test_rows_that_are_not_playable(
             make(tmp_path, **arguments)
         assert message.replace("train_dataset,", "").strip() in str(refusal.value)
     assert "eval_dataset['one'], row 0" in str(refusal.value)
+
+
+QUESTIONS = Dataset.from_dict({"prompt": ["What is 1 + 1?"], "answer": ["2"]})
+CHATS = Dataset.from_dict({"prompt": [[{"role": "user", "content": "Hi"}]]})
+TASKS = tasks(harness.GAME, 2)
+NO_DATASET = "expected a datasets.Dataset or IterableDataset"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"train_dataset": harness.GAME}, f"train_dataset='{harness.GAME}': {NO_DATASET}"),
+        ({"train_dataset": Path("x.jsonl")}, f"train_dataset=PosixPath('x.jsonl'): {NO_DATASET}"),
+        ({"train_dataset": None}, f"train_dataset=None: {NO_DATASET}"),
+        ({"train_dataset": iter([{"prompt": "a"}])}, NO_DATASET),
+        ({"train_dataset": DatasetDict(train=TASKS)}, f" num_rows: 2 }}) }}): {NO_DATASET}"),
+        ({"train_dataset": TASKS.select([])}, "train_dataset has no rows"),
+        ({"train_dataset": IterableDataset.from_generator(list)}, "train_dataset has no rows"),
+        ({"train_dataset": [CHATS, harness.GAME, QUESTIONS]}, "train_dataset: a column needs one type"),
+        ({"train_dataset": [QUESTIONS.select([]), harness.GAME]}, "train_dataset[0] has no rows; omit it"),
+        ({"train_dataset": [Dataset.from_dict({"prompt": [1]}), harness.GAME]}, "expected texts or lists"),
+        ({"train_dataset": Dataset.from_dict({"prompt": ["a", None]}), "reward_funcs": len}, "1: prompt="),
+        ({"eval_dataset": harness.GAME}, f"eval_dataset='{harness.GAME}': {NO_DATASET}"),
+        ({"eval_dataset": {}}, f"eval_dataset={{}}: {NO_DATASET}"),
+        ({"eval_dataset": {"one": None}}, f"eval_dataset['one']=None: {NO_DATASET}"),
+        ({"eval_dataset": {"one": TASKS, "two": TASKS.select([])}}, "eval_dataset['two'] has no rows"),
+        ({"eval_strategy": "epoch"}, "eval_strategy=epoch: there is no eval_dataset; add one, or omit it"),
+        ({"reward_funcs": (len,)}, "reward_funcs=(<built-in function len>,): expected a function, a reward"),
+        ({"reward_funcs": [None]}, "reward_funcs=[None]: expected a function, a reward model"),
+    ],
+)  # fmt: skip
+def test_data_that_is_none(arguments: dict[str, Any], message: str, tmp_path: Path) -> None:
+    settings = {name: arguments.pop(name) for name in list(arguments) if name.startswith("eval_strategy")}
+    given = {"train_dataset": TASKS, "args": harness.config(tmp_path, **settings), **arguments}
+    with pytest.raises(ConfigError) as refusal:
+        GemGRPOTrainer("no/such/model", **given)
+    assert message in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"envs": None}, "envs=None: expected one environment or more, such as 'game:Wordle-v0=2'"),
+        ({"envs": []}, "envs=[]: expected one environment or more"),
+        ({"envs": {harness.GAME: 2.0}}, f"envs={{'{harness.GAME}': 2.0}}: expected one environment or more"),
+        ({"envs": [5]}, "5 is not an environment: expected an id"),
+        ({"split": "test"}, "split='test': expected train or eval"),
+        ({"seed": "1"}, "seed='1': expected a whole number"),
+        ({"num": 0, "split": "eval"}, "num_tasks=0: expected a whole number of at least 1"),
+    ],
+)
+def test_arguments_of_tasks(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError) as refusal:
+        tasks(**{"envs": harness.GAME, "num": 2, **arguments})
+    assert message in str(refusal.value)
 
 
 def test_rows_of_evaluation_items_are_not_trained_on(tmp_path: Path) -> None:
@@ -266,7 +321,7 @@ def test_another_loss_of_trl(tmp_path: Path) -> None:
         pass
 
     with pytest.raises(UnsupportedTrainer, match="the loss of Another may not accept an advantage per token"):
-        Mixed("no/such/model", args=harness.config(tmp_path), gem=harness.gem())
+        Mixed("no/such/model", args=harness.config(tmp_path), train_dataset=tasks(harness.GAME, 4))
 
 
 def test_trainers_that_are_not_grpo(tmp_path: Path) -> None:
@@ -275,6 +330,8 @@ def test_trainers_that_are_not_grpo(tmp_path: Path) -> None:
             harness.MODEL, args=RLOOConfig(str(tmp_path), use_cpu=True, bf16=False),
             reward_funcs=episode_return, train_dataset=tasks(harness.GAME, 4), rollout_func=rollout(),
         )  # fmt: skip
+    with pytest.raises(ConfigError, match=r"gem=3: expected a GemConfig"):
+        rollout(3)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match=r"gem_trl.rollout: SimpleNamespace is not a GRPOTrainer"):
         rollout()([], SimpleNamespace())
 

@@ -28,6 +28,7 @@ ACCEPTED = [
     "--gem_gamma",
     "0.9",
 ]
+EVAL = ("--eval_strategy", "steps", "--eval_steps", "1")
 MISTAKES = {
     ("--gem_env", "game:GuesTheNumber-v0"): "GuessTheNumber",
     ("--gem_env", "rg:leg_counting"): "pip install 'gem-core[rg]'",
@@ -44,6 +45,10 @@ MISTAKES = {
     ("--gem_num_eval_tasks", "3"): "TRL evaluates nothing",
     ("--gem_estimator_options", '{"ddof": 2}'): "ddof=2: expected 0 or 1",
     ("--gem_num_task=8",): "--gem_num_task",
+    ("--gem_num_tasks", "0"): "--gem_num_tasks=0: expected a whole number of at least 1",
+    ("--gem_num_eval_tasks", "-3", *EVAL): "--gem_num_eval_tasks=-3: expected a whole number",
+    ("--dataset_config", "main"): "--dataset_config=main: belongs to a dataset, but --gem_env alone",
+    ("--dataset_streaming", "true"): "--dataset_streaming=True: belongs to a dataset",
     ("--num_gen", "2"): "--num_gen",
 }
 
@@ -101,6 +106,20 @@ def test_the_plan_says_what_plays_and_rewards_each_row(
         "max_completion_length=512 tokens, observations included",
         "tokens: an answer to a prompt of your own has at most max_completion_length=512 tokens",
     ]
+    (tmp_path / "mixture.yaml").write_text(f"datasets:\n  - path: {data}\ntest_split_size: 0.25\n")
+    number = own.index("--dataset_name")
+    mixture = [*own[:number], *own[number + 2 :], "--config", str(tmp_path / "mixture.yaml")]
+    assert [line.split(",")[0] for line in plan(mixture, capsys)][:4] == [
+        "train: 30 rows of data",
+        "train: 8 rows of game:GuessTheNumber-v0-easy",
+        "eval: 10 rows of data",
+        "eval: 2 rows of game:GuessTheNumber-v0-easy",
+    ]
+    for split in ("train", "test"):
+        problem = problem_of("trl", [*own, f"--dataset_{split}_split", "dev"], capsys)
+        assert f"--dataset_{split}_split=dev: the dataset has no such split, only train, test" in str(problem)
+    problem = problem_of("trl", [*own, "--dataset_test_split", "train"], capsys)
+    assert "--dataset_test_split=train: training has this split as well" in str(problem)
     number = own.index("--gem_env")
     alone = plan([*own[:number], *own[number + 2 :], "--gem_estimator", "grpo"], capsys)
     assert "train: 40 rows of train_dataset, played by TRL, rewarded by think_format_reward" in alone
@@ -108,6 +127,8 @@ def test_the_plan_says_what_plays_and_rewards_each_row(
     assert "note: max_turns, max_tokens_per_turn: no effect, because TRL plays all rows" in "\n".join(alone)
     problem = problem_of("trl", [*own, "--gem_num_tasks", "8"], capsys)
     assert "--gem_num_tasks: beside a dataset, the weight of an environment" in str(problem)
+    problem = problem_of("trl", [*ACCEPTED[:-6], "--output_dir", str(tmp_path)], capsys)
+    assert "there are no tasks: name environments with --gem_env, or a --dataset_name" in str(problem)
 
 
 def test_a_custom_environment_is_accepted(own_id: str, capsys: pytest.CaptureFixture[str]) -> None:
