@@ -303,9 +303,9 @@ def evaluation_tasks(sources: Sequence[EnvChoice], num_tasks: int, *, repeat: in
     Raises:
         ConfigError: An environment is listed twice.
     """
-    labels = [source.label for source in sources]
-    if twice := [label for label in labels if labels.count(label) > 1]:
-        raise ConfigError(f"{twice[0]} is listed twice; list it once: an evaluation plays the same tasks")
+    for label in (labels := [source.label for source in sources]):
+        if labels.count(label) > 1:
+            raise ConfigError(f"{label} is listed twice; list it once: an evaluation plays the same tasks")
     each = max(check_int("num_tasks", num_tasks, 1) // max(len(sources), 1), 1)
     return [
         task for source in sources for task in make_tasks([source], each, split="eval", group_size=repeat)

@@ -10,7 +10,7 @@ from gem_core._util.checks import check_names
 from gem_core._util.foreign_json import read_json
 from gem_core._util.options import Bounds, check_options, list_options
 from gem_core.errors import ConfigError
-from gem_core.rollout._harness import require_harness
+from gem_core.rollout._harness import runners
 from gem_core.rollout._limits import EpisodeLimits
 from gem_core.rollout._traces import TraceWriter
 
@@ -91,7 +91,7 @@ class ContextOptions:
                 "agent keeps its own history, and each of its requests becomes the prompt of a turn"
             )
         if harness is not None:
-            require_harness(harness)
+            runners.get("resolve_harness")(harness)
 
 
 @dataclass(frozen=True)
