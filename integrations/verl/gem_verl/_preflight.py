@@ -13,10 +13,12 @@ from verl.trainer.ppo.utils import create_rl_dataset, need_critic, need_referenc
 from verl.trainer.ppo.v1 import get_trainer_cls
 from verl.utils import hf_processor, hf_tokenizer
 from verl.utils.config import validate_config
+from verl.utils.import_utils import load_class_from_fqn, load_extern_type
 
 from gem_core._util.messages import error_text
 from gem_core.errors import ConfigError
 from gem_core.trainers import Plan
+from gem_core.trainers._options import option_at
 from gem_verl._compose import compose_command
 from gem_verl._dataset import explained
 from gem_verl._options import check_chat, check_config
@@ -51,7 +53,14 @@ def check_composed(config: Any) -> Plan:
     trainer = get_trainer_cls(config.trainer.v1.trainer_mode)
     check_config(config)
     validate_config(config, need_reference_policy(config), need_critic(config))
-    trainer(copy.deepcopy(config))  # it checks more of its options, and changes some
+    sampler = option_at(config, "trainer.v1.sampler.custom_sampler", {})
+    callback = config.trainer.get("checkpoint_callback_class")
+    if callback:
+        load_class_from_fqn(callback, "CheckpointCallback")
+    if sampler.get("path") and sampler.get("name"):
+        load_extern_type(sampler.path, sampler.name)
+    elif not callback:  # the user's own classes may need Ray
+        trainer(copy.deepcopy(config))  # it checks more of its options, and changes some
     data = config.data
     filters, data.filter_overlong_prompts = data.filter_overlong_prompts, False  # it would need the tokenizer
     with explained():
