@@ -279,7 +279,7 @@ NOTED = {
         ["+algorithm.rebn.ddof=1"], TRAIN, "algorithm.rebn has no effect: .*gem_grpo"
     ),
     "a discount of a critic": (["algorithm.lam=0.9"], TRAIN, "algorithm.lam=0.9 has no effect: .*gem_grpo"),
-    "a limit of no rows": (["data.val_max_samples=0"], TRAIN, "val_max_samples=0 limits nothing: .* all rows"),
+    "a limit of no rows": (["data.val_max_samples=0"], TRAIN, "max_samples=0 limits nothing"),
     "options of games": (["+gem.max_turns=3"], TRAIN, "gem.max_turns has no effect: .* plays no row"),
     "a reward of questions": (
         ["reward.custom_reward_function.path=reward.py", *DATASET], GAMES, "function has no effect"
