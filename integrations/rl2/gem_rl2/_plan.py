@@ -55,7 +55,10 @@ def _sources(config: Any, upstream: Upstream, split: str) -> tuple[list[SourceRo
     option = f"{upstream.data_section(split)}.path"
     path = option_at(config, option)
     if path is None:
-        return [], [f"{option} is not set: no evaluation takes place"] if label == "eval" else []
+        held = "no evaluation takes place"
+        if not upstream.is_index:
+            held = f"RL2 sets aside rollout.test_ratio={config.rollout.test_ratio} of the training rows"
+        return [], [f"{option} is not set: {held}"] if label == "eval" else []
     ours = plays_gem(config)
     played = ("gem_rl2", "the environment") if ours else (str(config.rollout.env_path),) * 2
     tasks = list(tasks_of(str(path))) if ours else []

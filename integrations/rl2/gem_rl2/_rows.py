@@ -13,11 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from gem_core._util.files import write_json_lines
+from gem_core._util.messages import join_or
 from gem_core.errors import ConfigError
 from gem_core.tasks import TaskRow
 from gem_core.trainers import pack_task, unpack_task
 from gem_core.trainers._tasks import check_tasks, read_tasks
 
+SUFFIXES = (".jsonl", ".json", ".parquet", ".csv", ".arrow")
+"""Names of files from which RL2 recognizes a format; it takes another path for the name of a dataset."""
 NO_IMAGES = "RL2's rows cannot hold pixels; train on it with verl, OpenRLHF, or `gem-core train`"
 
 
@@ -48,18 +51,33 @@ def task_of(extra_info: Mapping[str, Any] | None) -> TaskRow:
     return unpack_task(extra_info, "`gem-core export --to rl2`")
 
 
-def check_file(path: str, *, for_training: bool = False) -> None:
+def check_file(path: str, *, for_training: bool = False) -> int | None:
     """Check the rows of a JSON Lines file before anything is loaded; other files are not read.
 
     Args:
         path: Path as in a config of RL2, which may begin with a split and ``@``.
         for_training: Whether to reject rows whose item is for evaluation only.
 
+    Returns:
+        Number of rows; None for another file.
+
     Raises:
-        ConfigError: A row names no environment, has its own prompt, or is rejected; or an environment cannot
-            be built. The message names the line.
+        ConfigError: There is no such file, or it has no rows; a row names no environment, has its own prompt,
+            or is rejected; or an environment cannot be built. The message names the line.
     """
-    check_tasks(tasks_of(path), no_images=NO_IMAGES, for_training=for_training)
+    file = Path(path.rpartition("@")[2])
+    advice = "`gem-core export --to rl2` writes such a file"
+    is_name = "://" in path or set("*?[~") & set(path)  # for the library datasets
+    if not (is_name or file.exists()) and (file.suffix in SUFFIXES or path.startswith((".", "/"))):
+        raise ConfigError(f"{path}: there is no such file; {advice}")
+    if file.is_file() and file.suffix not in SUFFIXES:
+        raise ConfigError(f"{path}: expected a name that ends with {join_or(SUFFIXES)}; {advice}")
+    count = check_tasks(tasks_of(path), no_images=NO_IMAGES, for_training=for_training)
+    if not _is_read(path):
+        return None
+    if not count:
+        raise ConfigError(f"{path} has no rows; {advice}")
+    return count
 
 
 def tasks_of(path: str) -> Iterator[tuple[str, TaskRow]]:
@@ -71,9 +89,17 @@ def tasks_of(path: str) -> Iterator[tuple[str, TaskRow]]:
     Raises:
         ConfigError: A row names no environment, or has its own prompt.
     """
-    file = path.rpartition("@")[2]
-    if file.endswith(".jsonl") and Path(file).is_file():
-        yield from read_tasks(file, _read_row)
+    if _is_read(path):
+        yield from read_tasks(path.rpartition("@")[2], _read_row)
+
+
+def _is_read(path: str) -> bool:
+    """Return whether a path is that of a local JSON Lines file."""
+    file = Path(path.rpartition("@")[2])
+    if file.suffix not in (".jsonl", ".json") or not file.is_file():
+        return False
+    with file.open(encoding="utf-8") as text:  # a file of one JSON array is JSON, too
+        return file.suffix == ".jsonl" or text.read(64).lstrip()[:1] != "["
 
 
 def _read_row(row: dict[str, Any]) -> TaskRow:

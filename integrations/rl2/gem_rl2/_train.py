@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from gem_core.trainers import Plan
-from gem_core.trainers._options import compose_config
 from gem_core.trainers._plugin import errors_in_one_line
+from gem_lab._hydra import compose_command, read_flags
 from gem_rl2 import _SUPPORTED
 from gem_rl2._activation import activate
 from gem_rl2._options import check_added, check_config, prepare
@@ -22,16 +22,20 @@ from gem_rl2._plan import plan_of
 from gem_rl2._upstream import find
 
 
-def check(overrides: list[str]) -> Plan:
-    """Check the overrides of this command without starting a run, and return what the run would do.
+def check(arguments: list[str]) -> Plan:
+    """Check the arguments of this command without starting a run, and return what the run would do.
 
     Raises:
         Exception: A run would reject them.
     """
+    from omegaconf import OmegaConf
+
     upstream = find()
     folder = Path(upstream.algorithms.__file__ or "").parents[1] / "trainer" / "config"
-    config = compose_config(folder, "ppo", overrides)
-    check_added(overrides, config, compose_config(folder, "ppo"), upstream)
+    flags = read_flags(arguments)
+    config, base = (compose_command(folder, "ppo", flags, words) for words in (flags.overrides, ()))
+    check_added(flags.overrides, config, base, upstream)
+    OmegaConf.resolve(config)
     prepare(config, upstream)
     check_config(config, upstream)
     return plan_of(config, upstream)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from gem_core._core import Split
-from gem_core._util.checks import check_int
+from gem_core._util.checks import check_int, check_number, expected
 from gem_core.advantages._declaration import Need
 from gem_core.errors import ConfigError
 from gem_core.rollout._options import read_object
@@ -79,12 +79,11 @@ def check_config(config: Any) -> GemOptions:
         GemError: An environment cannot be built.
     """
     options = GemOptions.from_config(config)
+    _check_numbers(config)
     managers = managers_of(config)
     several = {has_several_rows(manager) for manager in managers.values()}
     choice = options.choose_estimator(config, ours=managers.keys() <= set(OURS))
     _check_estimator(config, choice, several)
-    for name in ("rollout_batch_size", "val_batch_size"):  # the tasks never end
-        check_int(name, option_at(config, name), 1)
     if {False, True} <= several:
         raise ConfigError(
             f"custom_envs mixes env managers with one row and with several rows per episode "
@@ -95,6 +94,21 @@ def check_config(config: Any) -> GemOptions:
     return options
 
 
+def _check_numbers(config: Any) -> None:
+    """Check the numbers with which ROLL would fail in its first step, or train on nothing."""
+    sampling = "actor_infer.generating_args"
+    sizes = [f"{name}_env_manager.group_size" for name in ("train", "val")]
+    sizes += ["rollout_batch_size", "val_batch_size"]  # the tasks never end
+    sizes += [f"{name}.infer_batch_size" for name in ("actor_train", "reference")]
+    for option in (*sizes, "max_steps", "ppo_epochs", "sequence_length", f"{sampling}.max_new_tokens"):
+        check_int(option, option_at(config, option), 1)
+    for option in (f"{sampling}.temperature", "pg_clip", "pg_clip_low", "pg_clip_high"):
+        check_number(option, option_at(config, option), 0, optional=True)
+    check_number("advantage_clip", config.advantage_clip, above=0, optional=True)
+    if config.save_steps == 0:
+        raise expected("save_steps", 0, "a whole number of at least 1")
+
+
 def check_tags(config: Any, options: GemOptions) -> None:
     """Build the environments of the tags that our managers play, and read their tasks.
 
@@ -103,6 +117,12 @@ def check_tags(config: Any, options: GemOptions) -> None:
     """
     sections: dict[Split, Any] = {"train": config.train_env_manager, "eval": config.val_env_manager}
     for split, section in sections.items():
+        if len(section.num_groups_partition) != len(section.tags) or min(section.num_groups_partition) < 0:
+            raise expected(
+                f"{section.name}_manager.num_groups_partition",
+                section.num_groups_partition,
+                f"one number of groups for each of the tags {', '.join(section.tags)}",
+            )
         sources, path = [], options.task_file(split)
         for tag in section.tags:
             if tag_section(config, tag)["env_manager_cls"] in OURS:
@@ -126,6 +146,10 @@ def check_tag(config: Any, tag: str) -> tuple[EnvChoice, str]:
     section, where = tag_section(config, tag), f"custom_envs.{tag}"
     arguments = dict(section.get("env_config") or {})
     wrappers = arguments.pop("wrappers", "")
+    for name in ("max_steps", "max_tokens_per_step"):
+        check_int(f"{where}.{name}", section.get(name), 1, optional=True)
+    if not isinstance(system := section.get("agent_system_template"), str | None):
+        raise expected(f"{where}.agent_system_template", system, "a text", optional=True)
     source = EnvChoice(read_env_type(section.get("env_type"), f"{where}.env_type"), arguments)
     check_environment(source, wrappers, no_images=NO_IMAGES)
     ignored, manager = {"gem-core's env managers": True}, section["env_manager_cls"]

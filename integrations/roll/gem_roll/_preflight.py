@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import difflib
 import re
+import traceback
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
+from gem_core._util.messages import error_line
 from gem_core.errors import ConfigError
 from gem_core.trainers import Plan
 from gem_core.trainers._options import compose_config
@@ -53,7 +55,11 @@ def check(arguments: list[str]) -> Plan:
     composed = compose_config(path.parent, path.stem)
     values: Any = OmegaConf.to_container(composed)
     ignored = _ignored_keys(path, values, AgenticConfig)
-    config = from_dict(data_class=AgenticConfig, data=values)
+    try:
+        config = from_dict(data_class=AgenticConfig, data=values)
+    except Exception as error:  # ROLL's own checks raise anything, often without a message
+        at = traceback.extract_tb(error.__traceback__)[-1]
+        raise ConfigError(f"ROLL rejects {path}: {error_line(error)}, raised by: {at.line}") from error
     from gem_roll._pipeline import ReBNAgenticPipeline
 
     kind = load_class(composed.get("pipeline_cls", PIPELINE), "pipeline_cls")

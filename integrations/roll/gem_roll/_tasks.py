@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from pathlib import Path
 from typing import Any, TypeAlias
 
 from gem_core._core import Split
@@ -95,6 +96,8 @@ def rows_of(path: str, tag: str, source: EnvChoice, *, training: bool) -> list[T
 @lru_cache
 def _read_file(path: str) -> tuple[tuple[str, TaskRow], ...]:
     """Return the location and the task of each line."""
+    if not Path(path).is_file():
+        raise ConfigError(f"{path}: there is no such file; `gem-core export --to tasks` writes such files")
     return tuple(read_tasks(path, read_task))
 
 

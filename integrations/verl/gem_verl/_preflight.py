@@ -5,21 +5,25 @@ from __future__ import annotations
 import copy
 import os
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import verl.trainer
+from hydra.core.utils import env_override
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException, UnsupportedInterpolationType
 from verl.trainer.ppo.utils import create_rl_dataset, need_critic, need_reference_policy
 from verl.trainer.ppo.v1 import get_trainer_cls
 from verl.utils import hf_processor, hf_tokenizer
 from verl.utils.config import validate_config
 from verl.utils.import_utils import load_class_from_fqn, load_extern_type
 
-from gem_core._util.messages import error_text
+from gem_core._util.messages import error_line, error_text
 from gem_core.errors import ConfigError
 from gem_core.trainers import Plan
 from gem_core.trainers._options import option_at
-from gem_verl._compose import compose_command
+from gem_lab._hydra import compose_job, read_flags
 from gem_verl._dataset import explained
 from gem_verl._options import check_chat, check_config
 from gem_verl._plan import make_plan
@@ -33,8 +37,10 @@ def check(arguments: list[str]) -> Plan:
         Exception: A run would reject them, or lose rows.
     """
     files = Path(verl.trainer.__file__).parent / "config"
-    config, moves = compose_command(files, "ppo_trainer", arguments)
-    if not moves:
+    flags = read_flags(arguments)
+    config, job = compose_job(files, "ppo_trainer", flags, flags.overrides)
+    _resolve(config, job.env_set)
+    if not job.chdir:
         return check_composed(config)
     here = Path.cwd()
     with tempfile.TemporaryDirectory() as empty:
@@ -46,6 +52,27 @@ def check(arguments: list[str]) -> Plan:
             raise ConfigError(f"{error_text(error)}; {where}") from error
         finally:
             os.chdir(here)
+
+
+def _resolve(config: Any, variables: Mapping[str, str]) -> None:
+    """Resolve interpolations as verl's task runner does, another process than that of the command.
+
+    It knows the environment variables that hydra sets, but none of hydra's resolvers.
+    """
+    for resolver in ("hydra", "now", "python_version"):
+        OmegaConf.clear_resolver(resolver)  # hydra registers them again
+    try:
+        with env_override(dict(variables)):
+            OmegaConf.to_container(config, resolve=True)  # its errors name the option
+            OmegaConf.resolve(config)
+    except OmegaConfBaseException as error:
+        what = f"{error.full_key}: {error_line(error).partition(' full_key: ')[0]}"
+        if isinstance(error, UnsupportedInterpolationType):
+            what += (
+                "; the process of the run that reads it knows no resolver of hydra, so let the shell insert "
+                "such a value, as in trainer.experiment_name=$(date +%F)"
+            )
+        raise ConfigError(what) from error
 
 
 def check_composed(config: Any) -> Plan:

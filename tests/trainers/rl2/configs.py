@@ -29,13 +29,18 @@ def gem_config(*overrides: str) -> tuple[Any, Upstream]:
     words += ["actor.max_length_per_device=1024"]
     if upstream.is_index:
         words += [
-            "train_data.path=train.parquet",
+            "train_data.path=org/tasks",
+            "test_data.path=org/tasks",
             "train_data.prompts_per_rollout=8",
             "rollout.max_turns=8",
             "+rollout.train_sampling_params.skip_special_tokens=false",
             "+rollout.test_sampling_params.skip_special_tokens=false",
         ]
     else:
-        words += ["rollout.train.path=train.parquet", "rollout.train.prompts_per_rollout=8"]
+        words += [
+            "rollout.train.path=org/tasks",
+            "rollout.train.prompts_per_rollout=8",
+            "trainer.total_steps=3",
+        ]
     own = {word.lstrip("+").split("=", 1)[0] for word in overrides}
     return compose_config(*[w for w in words if w.lstrip("+").split("=")[0] not in own], *overrides), upstream

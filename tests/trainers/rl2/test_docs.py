@@ -31,7 +31,7 @@ def check(words: list[str], folder: Path, monkeypatch: pytest.MonkeyPatch) -> An
     monkeypatch.chdir(folder)
     for name in ("train", "test"):
         if not (folder / f"{name}.jsonl").exists():
-            write(make_tasks([EnvChoice("game:GuessTheNumber-v0")], 4), f"{name}.jsonl")
+            write(make_tasks([EnvChoice("game:GuessTheNumber-v0")], 128), f"{name}.jsonl")
     config, upstream = compose_config(*words[words.index("-m") + 2 :]), find()
     prepare(config, upstream)
     assert plays_gem(config)

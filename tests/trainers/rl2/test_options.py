@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import warnings
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -14,6 +16,7 @@ from gem_rl2 import _ENV_PATH
 from gem_rl2._options import check_config, choose_estimator, plays_gem, prepare, read_options
 from gem_rl2._rows import check_file, task_of, write
 from gem_rl2._upstream import SPLITS, find
+from omegaconf import OmegaConf
 
 from gem_core import register
 from gem_core.errors import ConfigError
@@ -93,6 +96,67 @@ def test_unsupported_options_are_rejected(words: list[str], message: str) -> Non
     assert "\n" not in str(caught.value)
 
 
+SAMPLING = f"{SECTION}{'.train_' if INDEX else '.'}sampling_params"
+MISTAKES: dict[str, tuple[tuple[Any, ...], str]] = {
+    PATH: (("nosuch.jsonl", "train@./nosuch.parquet", "/nosuch"), "there is no such file; `gem-core export"),
+    "rollout.env_path": (("nosuch.py", "", ".", 3, ["a.py"]), "expected the path of a Python file, or null"),
+    RESPONSES: ((0, -1, None, "four"), "expected a whole number of at least 1"),
+    PATH.replace("path", "prompts_per_rollout"): ((0, -4, 1.5), "expected a whole number of at least 1"),
+    "actor.update_per_rollout": ((0, -1, 1.5), "expected a whole number of at least 1"),
+    "actor.max_length_per_device": ((0, None), "expected a whole number of at least 1"),
+    "actor.model_name": ((None,), "expected a model's name or folder"),
+    f"{SAMPLING}.temperature": ((0, -1, None), "expected a number above 0"),
+    f"{SAMPLING}.max_new_tokens": ((0, -3), "expected a whole number of at least 1, or None"),
+    "trainer.test_freq": ((0,), "expected a whole number of at least 1, or None"),
+    "trainer.save_freq": ((0,), "expected a whole number of at least 1, or None"),
+    "trainer.n_epochs" if INDEX else "trainer.total_steps": (
+        (0, -1),
+        "expected a whole number of at least 1",
+    ),
+    "adv.rebn": ((3, [1], "ddof"), "expected a JSON object"),
+}
+
+
+def test_values_with_which_rl2_would_fail_late() -> None:
+    config, upstream = gem_config()
+    for option, (values, message) in MISTAKES.items():
+        for value in values:
+            changed = copy.deepcopy(config)
+            OmegaConf.update(changed, option, value, force_add=True)
+            OmegaConf.resolve(changed)
+            with pytest.raises(ConfigError, match=message) as caught:
+                check_config(changed, upstream)
+            assert (value if option == PATH else f"{option}=") in str(caught.value)
+
+
+def test_rows_that_are_too_few(tmp_path: Path) -> None:
+    path, held = tmp_path / "train.jsonl", tmp_path / "held.txt"
+    test = f"{find().data_section(SPLITS[1])}.path"
+    write(make_tasks([EnvChoice(GUESS)], 7), path)
+    words = [f"{PATH}={path}", f"{PATH.replace('path', 'prompts_per_rollout')}=8"]
+    if INDEX:
+        with pytest.raises(ConfigError, match=r"=8, but train_data\.path has only 7 rows"):
+            check_config(*gem_config(*words))
+    else:
+        check_config(*gem_config(*words))
+    for wrong, message in (
+        ([f"{test}=null"], rf"{test} is not set, and .*RL2 fails"),
+        ([f"{test}={held}"], r"held.txt: expected a name that ends with .jsonl, .json, "),
+        ([f"{test}={tmp_path / 'none.jsonl'}"], "none.jsonl has no rows"),
+        ([f"{PATH}=''"], f"{PATH}=: expected the path of one file"),
+    ):
+        held.touch()
+        (tmp_path / "none.jsonl").touch()
+        with pytest.raises(ConfigError, match=message):
+            check_config(
+                *gem_config(f"{PATH}={path}", f"{PATH.replace('path', 'prompts_per_rollout')}=7", *wrong)
+            )
+    json_lines, array = tmp_path / "lines.json", tmp_path / "array.json"
+    json_lines.write_text(path.read_text())
+    array.write_text(json.dumps([json.loads(line) for line in path.read_text().splitlines()]))
+    assert (check_file(str(json_lines)), check_file(str(array)), check_file("*.jsonl")) == (7, None, None)
+
+
 @pytest.mark.parametrize(
     "words",
     [
@@ -109,10 +173,11 @@ def test_supported_options_are_accepted(words: list[str]) -> None:
 
 
 def test_options_that_would_be_ignored_are_rejected() -> None:
-    config, upstream = gem_config("rollout.env_path=mine.py", "+gem.modules=[json]")
+    own = f"rollout.env_path={__file__}"
+    config, upstream = gem_config(own, "+gem.modules=[json]")
     check_config(config, upstream)
-    config, upstream = gem_config("rollout.env_path=mine.py", "+gem.max_turns=3")
-    with pytest.raises(ConfigError, match=r"gem.max_turns has no effect: rollout.env_path=mine.py"):
+    config, upstream = gem_config(own, "+gem.max_turns=3")
+    with pytest.raises(ConfigError, match=rf"gem.max_turns has no effect: {own}"):
         check_config(config, upstream)
 
 
@@ -145,7 +210,7 @@ def test_the_launcher_fills_in_options_with_one_possible_value() -> None:
     for split in SPLITS:
         params = upstream.sampling_params(config, split)
         assert params.get("skip_special_tokens", True) is not INDEX
-    own = compose_config("rollout.env_path=mine.py")
+    own = compose_config(f"rollout.env_path={__file__}")
     prepare(own, upstream)
     assert not plays_gem(own)
     assert "skip_special_tokens" not in upstream.sampling_params(own, "train")
@@ -153,14 +218,14 @@ def test_the_launcher_fills_in_options_with_one_possible_value() -> None:
 
 def test_rows_are_written_read_and_checked(tmp_path: Path) -> None:
     sources = [EnvChoice.parse(f"{GUESS}(max_number=5)"), EnvChoice.parse(GUESS)]
-    tasks = list(make_tasks(sources, 5))
+    tasks = list(make_tasks(sources, 8))
     path = tmp_path / "train.jsonl"
     write(tasks, path)
     rows = [json.loads(line) for line in path.read_text().splitlines()]
     assert [task_of(row["extra_info"]) for row in rows] == tasks
     check_file(str(path))
     check_file(f"train@{path}")
-    check_file("no/such/file.jsonl")
+    check_file("org/no-such-dataset")
     check_config(*gem_config(f"{PATH}={path}"))
     with pytest.raises(ConfigError, match=r"end it with \.jsonl"):
         write(tasks, tmp_path / "train.txt")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from gem_rl2._rows import write
-from gem_rl2._upstream import find
+from gem_rl2._upstream import SPLITS, find
 
 from gem_core.tasks import EnvChoice, make_tasks
 from tests.trainers.preflight import SILENT_SERVER, TRUNCATED, check_mistakes, own_words, plan_of, problem_of
@@ -15,15 +15,18 @@ from tests.trainers.preflight import SILENT_SERVER, TRUNCATED, check_mistakes, o
 
 def accepted() -> list[str]:
     """Return overrides that are accepted with rows in ``train.jsonl``."""
-    section = find().data_section("train")
+    section, test = map(find().data_section, SPLITS)
     return [
         f"{section}.path=train.jsonl",
+        f"{test}.path=train.jsonl",
         f"{section}.prompts_per_rollout=16",
         f"{section}.responses_per_prompt=4",
         f"{'rollout' if find().is_index else 'rollout.train'}.dynamic_filtering=false",
         "adv.estimator=rebn",
         "adv.gamma=0.9",
         "actor.model_name=org/no-such-model",
+        "actor.max_length_per_device=4096",
+        *([] if find().is_index else ["trainer.total_steps=3"]),
     ]
 
 
@@ -31,11 +34,22 @@ def test_mistakes_are_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    write(make_tasks([EnvChoice("game:GuessTheNumber-v0-easy")], 4), "train.jsonl")
+    write(make_tasks([EnvChoice("game:GuessTheNumber-v0-easy")], 20), "train.jsonl")
     rows = Path("train.jsonl").read_text()
     Path("wrong.jsonl").write_text(rows.replace("GuessTheNumber", "GuesTheNumber"))
+    Path("conf").mkdir()
+    Path("conf/mine.yaml").write_text(
+        "defaults: [ppo, _self_]\nadv: {gamma: 0.5}\ntrainer:\n  test_freq: ${every}\n"
+    )
     section = find().data_section("train")
     mistakes = {
+        (f"{section}.path=nosuch.jsonl",): "nosuch.jsonl: there is no such file; `gem-core export --to rl2`",
+        ("+foo=3",): "+foo: nothing reads this option",
+        ("++gamma=0.5",): "+gamma: nothing reads this option",
+        ("+adv.rebn={dof: 1}",): "unknown option 'adv.rebn.dof' of rebn",
+        ("--cfg=job",): "--cfg does not start one run",
+        ("--config-nam=mine",): "hydra does not read '--config-nam=mine' here",
+        ("--config-dir=nosuch",): "--config-dir=nosuch: there is no such folder",
         (f"{section}.path=wrong.jsonl",): "GuessTheNumber",
         ("+gem.max_turn=8",): "unknown option 'gem.max_turn'",
         ("+gema.max_turns=8",): "+gema.max_turns: nothing reads this option",
@@ -53,6 +67,10 @@ def test_mistakes_are_named(
     check_mistakes("rl2", accepted(), mistakes, capsys)
     words = ["++adv.gamma=0.5", "++trainer.test_freq=2", "++gem.max_turns=1"]
     assert problem_of("rl2", [*accepted(), *words], capsys) is None
+    flags = ["--config-dir=conf", "--config-name=mine"]
+    lines = plan_of("rl2", [*flags, *accepted(), "+every=4", "+adv.rebn={ddof: 1}"], capsys)
+    assert "estimator: rebn(gamma=0.9, ddof=1), statistics of all turns collected for a step" in lines
+    assert not any("test_freq" in line for line in lines)
 
 
 def test_a_custom_environment_is_accepted(
@@ -99,11 +117,13 @@ def test_the_plan_says_what_a_run_would_do(
         f"note: {sampling}.top_k=20: {TRUNCATED}",
     ]
     Path("own.py").write_text("")
-    own = [word for word in accepted() if "estimator" not in word] + ["actor.max_length_per_device=1000"]
+    own = [word for word in accepted() if "estimator" not in word and not word.startswith(f"{test}.path")]
+    own = [*own, "actor.max_length_per_device=1000", f"{test}.path=org/held"]
     lines = plan_of("rl2", [*own, "rollout.env_path=own.py", "adv.estimator=reinforce"], capsys)
     assert lines == [
         "train: rows of train.jsonl, played by own.py, rewarded by own.py",
+        "eval: rows of org/held, played by own.py, rewarded by own.py",
         "estimator: RL2's reinforce, gamma=0.9",
         "tokens: own.py limits an episode, and actor.max_length_per_device=1000 a row",
-        f"note: {test}.path is not set: no evaluation takes place",
+        "note: trainer.test_freq is not set: no evaluation takes place",
     ]

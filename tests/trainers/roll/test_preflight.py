@@ -47,6 +47,11 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "value": ({"gamma": 1.2}, "gamma=1.2: expected a number from 0 to 1"),
     "type": ({"max_steps": "many"}, "max_steps"),
+    "ROLL's own check": (
+        {"train_env_manager": {"num_env_groups": 3}},
+        "AssertionError, raised by: assert done_groups == env_manager_config.num_env_groups",
+    ),
+    "ROLL's own failure": ({"train_env_manager": {"group_size": 0}}, "by zero, raised by: "),
     "pipeline": ({"pipeline_cls": "gem_roll.RebnPipeline"}, "cannot import gem_roll.RebnPipeline"),
 }
 
