@@ -4,7 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 unexport PYTHONDONTWRITEBYTECODE
 export PATH := $(CURDIR)/$(BIN):$(PATH)
-PIP := $(BIN)/pip install --quiet --no-compile --disable-pip-version-check
+PIP := $(BIN)/pip install --quiet --disable-pip-version-check
+UV_PIP := VIRTUAL_ENV="$(CURDIR)/$(VENV)" $(BIN)/python tools/uv_pip.py install --quiet -c constraints/dev.txt
 
 .DEFAULT_GOAL := help
 
@@ -16,12 +17,13 @@ help:  ## list the targets
 $(VENV)/train: pyproject.toml constraints/dev.txt
 	@echo "Creating $(VENV): about 1.2 GB of disk and 1 to 4 minutes, mostly for PyTorch."
 	$(PYTHON) -m venv $(VENV)
-	$(PIP) -c constraints/dev.txt -e '.[train]'
+	$(PIP) -c constraints/dev.txt uv
+	$(UV_PIP) -e '.[train]'
 	@touch $@
 
 $(VENV)/ready: $(VENV)/train
 	@echo "Adding the test dependencies to $(VENV): about 0.6 GB and 2 minutes."
-	$(PIP) -c constraints/dev.txt -e '.[train,ray,rg,math,search,serve,dense,mcp,vision,eval,view,docs,test,lint]' 'nox[uv]'
+	$(UV_PIP) -e '.[train,ray,rg,math,search,serve,dense,mcp,vision,eval,view,docs,test,lint]' 'nox[uv]'
 	@touch $@
 
 demo: $(VENV)/train  ## train a tiny agent on a number game in about 3 minutes and show what it learned

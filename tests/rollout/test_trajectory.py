@@ -8,10 +8,9 @@ import pytest
 
 from gem_core.errors import ConfigError, NonFiniteReward, TraceError
 from gem_core.images import image_part
-from gem_core.rollout import Episode, Thread, Turn, trainable_turn_rewards
+from gem_core.rollout import Episode, Thread, Turn, trainable_reward_components, trainable_turn_rewards
 from gem_core.rollout._estimator_inputs import EpisodeTurns
 from gem_core.rollout._metrics import without_tokens
-from gem_core.rollout._trajectory import trainable_reward_components
 
 
 def episode(*rewards: float, trainable: bool = True, mode: str = "append") -> Episode:

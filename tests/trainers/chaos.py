@@ -22,10 +22,10 @@ STEP_TIMEOUT = "2"
 """In seconds; below `hang`, and longer than a call ever takes on a busy machine."""
 
 
-def names_of(episodes: Sequence[Episode]) -> set[str]:
-    """Return the names that the spy gave the trainable episodes."""
-    shown = [str(episode.turns[0].observation) for episode in episodes if episode.trainable]
-    return {found[1] for text in shown if (found := NAME.search(text))}
+def names_of(episodes: Sequence[Episode]) -> dict[str, str]:
+    """Return the names that the spy gave the trainable episodes, and the task of each."""
+    shown = {str(e.turns[0].observation): f"{e.env_id} {e.seed}" for e in episodes if e.trainable}
+    return {found[1]: task for text, task in shown.items() if (found := NAME.search(text))}
 
 
 def calm(episode: Episode) -> Episode:

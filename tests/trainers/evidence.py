@@ -22,7 +22,7 @@ from gem_core.rollout import Episode, Turn
 from gem_core.rollout._rows import RowSplit
 from gem_core.tasks import EnvChoice, make_tasks
 from gem_lab.train._batches import policy_gradient
-from tests.advantages.oracle import standardized, turn_returns
+from tests.advantages.oracle import case, episode, standardized, turn_returns
 from tests.trainers.spies import gem_trouble
 
 GAMMA = 0.9
@@ -213,8 +213,12 @@ def name_in(prompt: list[int], tokenizer: Any) -> str:
     return found[1]
 
 
-def oracle(rewards: list[list[float]], gamma: float, ddof: int = 0) -> list[list[float]]:
-    """Return ReBN advantages, per episode and turn."""
+def oracle(
+    rewards: list[list[float]], gamma: float, ddof: int = 0, groups: Sequence[str] | None = None
+) -> list[list[float]]:
+    """Return advantages per episode and turn: ReBN's, or RLOO's with the group of each episode."""
+    if groups is not None:
+        return list(case("", [*map(episode, rewards, groups)], gamma=gamma)["expected"]["rloo"])
     returns = [turn_returns(episode_rewards, gamma) for episode_rewards in rewards]
     flat = [g for gs in returns for g in gs]
     wanted = iter(standardized(flat, flat, ddof, 1e-8, 1e-6))
@@ -257,6 +261,7 @@ def assert_update_is_right(
     on_policy: bool = True,
     others: Mapping[int, Played] | None = None,
     gap: float | None = None,
+    groups: Mapping[str, str] | None = None,
 ) -> list[Played]:
     """Check rows, advantages, gradient, and weights of one update; return its episodes.
 
@@ -276,6 +281,7 @@ def assert_update_is_right(
         others: The episodes of rows that no spy environment named, by the `id` of the row.
         gap: Largest difference of the gradient from the reference trainer's, relative to its norm; None
             compares only their directions, as other terms of the loss change the gradient.
+        groups: The group of each episode, by name, in a run with RLOO; None in a run with ReBN.
     """
     rows = [row for row in update.rows if not row.is_pad]
     assert rows, f"all {len(update.rows)} rows only fill the batch: the update trains on nothing"
@@ -287,7 +293,8 @@ def assert_update_is_right(
     if kl_coef:
         for row, name in zip(rows, names, strict=True):
             penalize(rewards[name], row, mine[name], kl_coef)
-    wanted = dict(zip(mine, oracle(list(rewards.values()), gamma, ddof), strict=True))
+    by_group = [groups[name] for name in mine] if groups else None
+    wanted = dict(zip(mine, oracle(list(rewards.values()), gamma, ddof, by_group), strict=True))
     if collected is None:
         assert len(rows) == sum(episode.count_rows(split) for episode in mine.values())
     trained: dict[str, list[int]] = {name: [] for name in mine}

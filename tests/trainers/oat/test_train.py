@@ -153,7 +153,7 @@ def test_three_steps_on_a_mix(
     assert {(episode.env_id, episode.seed) for episode in traces} <= tasks_of(envs, 48, 42)
     assert {episode.stop_reason for episode in traces if episode.env_id == ENDLESS} == {"token_budget"}
     assert max(len(episode.rows()[0]) for episode in traces if episode.trainable) <= 512
-    trainable = chaos.names_of(traces)
+    trainable = set(chaos.names_of(traces))
     collected = assert_updates_are_right(run, tokenizer, model, rows=16, trainable=trainable)
     assert len(collected) == 3
     turns = [sum(len(episode.rewards) for episode in episodes) for episodes in collected]

@@ -104,7 +104,7 @@ def test_the_dynamic_filter_keeps_tasks_by_the_mean_return_of_their_played_episo
         groups.setdefault(episode.seed, []).append(episode)
     means = []
     for group in groups.values():
-        names = chaos.names_of(group)
+        names = set(chaos.names_of(group))
         means += [fmean(e.total_reward for e in group if e.trainable)] if names else []
         assert names & trained == (names if names and -0.4 < means[-1] < 0.6 else set())
     assert min(means) < -0.4 or max(means) > 0.6

