@@ -50,7 +50,7 @@ def preview(args: Any, options: GemOptions) -> Plan:
         check_defines("--train.agent_func_path", agent, "AgentExecutor")
     if (first := str(args.reward.remote_url or "").split(",")[0]).endswith(".py"):
         check_defines("--reward.remote_url", first, "reward_func")
-    model = args.actor.model_name_or_path
+    model = args.actor.model_name_or_path or ""
     if model.startswith(("/", "./", "../")) and not Path(model).exists():
         raise ConfigError(f"--actor.model_name_or_path {model}: there is no such folder")
     sources = _sources("train", args.data.prompt_dataset, args, options)
@@ -246,5 +246,5 @@ def images_unsupported(args: Any) -> str | None:
         )
     from openrlhf.utils.utils import get_tokenizer
 
-    model = args.actor.model_name_or_path
+    model = args.actor.model_name_or_path or ""
     return processor_problem(model, lambda: get_tokenizer(model, None))
