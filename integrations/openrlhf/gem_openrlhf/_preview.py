@@ -246,5 +246,5 @@ def images_unsupported(args: Any) -> str | None:
         )
     from openrlhf.utils.utils import get_tokenizer
 
-    model = args.actor.model_name_or_path or ""
+    model = args.actor.model_name_or_path
     return processor_problem(model, lambda: get_tokenizer(model, None))
