@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from gem_core.rollout import read_traces
+from tests.trainers import chaos
 from tests.trainers.evidence import Row, assert_row_is_right, load_weights, name_in, oracle, played
 from tests.trainers.oat import harness, spied
 
@@ -70,16 +73,20 @@ def test_two_epochs_with_clipping(tmp_path: Path, warm: Path, warm_tokenizer: An
     assert [len(episodes) for episodes in evaluations] == [8, 8]  # before and after
 
 
-def assert_updates_are_right(spy: Path, tokenizer: Any, weight: float = 1.0) -> list[spied.OatUpdate]:
+def assert_updates_are_right(
+    spy: Path, tokenizer: Any, weight: float = 1.0, groups: Mapping[str, str] | None = None
+) -> list[spied.OatUpdate]:
     """Check the rows of three updates against the oracle, and return the updates.
 
-    The loss multiplies the advantage of each token by `weight`.
+    The loss multiplies the advantage of each token by `weight`; `groups` as in `evidence`.
     """
     episodes, updates = played(spy, tokenizer), spied.updates(spy)
     assert len(updates) == 3
     for update in updates:
         mine = {name: episodes[name] for name in update.collected}
-        expected = dict(zip(mine, oracle([e.rewards for e in mine.values()], 0.9), strict=True))
+        by_group = [groups[name] for name in mine] if groups else None
+        turns = oracle([e.rewards for e in mine.values()], 0.9, groups=by_group)
+        expected = dict(zip(mine, turns, strict=True))
         assert len(update.rows) == 16
         for row in update.rows:
             name = name_in(row.prompt, tokenizer)
@@ -94,8 +101,10 @@ def test_the_mean_over_tokens_with_corrected_log_probs(
 
     Learner and engine have the same weights, so each token's weight would be 1, and the limit is its weight.
     """
-    run = harness.run_oat(tmp_path, warm, critic_type="grpo", tis_c="0.5").check()
-    for update in assert_updates_are_right(run.spy, warm_tokenizer, weight=0.5):
+    words = {"estimator": "rloo", "group_size": "2", "traces": f"{tmp_path}/traces"}
+    run = harness.run_oat(tmp_path, warm, critic_type="grpo", tis_c="0.5", **words).check()
+    groups = chaos.names_of([*read_traces(tmp_path / "traces" / "train.jsonl")])
+    for update in assert_updates_are_right(run.spy, warm_tokenizer, 0.5, groups):
         load_weights(model, update.weights)
         model.zero_grad()
         for row in update.rows:

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 import torch
 
+from gem_core.rollout import read_traces
 from tests.advantages.oracle import case, episode
-from tests.trainers import evidence
+from tests.trainers import chaos, evidence
 from tests.trainers.evidence import GAMMA, assert_update_is_right
 from tests.trainers.openrlhf import correction, harness
 from tests.trainers.openrlhf.conftest import GUESS, MASTERMIND
@@ -222,14 +223,23 @@ def test_in_bfloat16(
 ) -> None:
     """Without the tests' float32, advantages are the same and probabilities are approximately the same."""
     shims = [name for name in harness.SHIMS if name != "openrlhf_fp32"]
-    run = run_openrlhf(tmp_path, warm, rows, {"data.max_samples": "8"}, shims=shims).check()
+    flags = {
+        "data.max_samples": "8",
+        "algo.advantage.estimator": "gem_rloo",
+        "gem.traces": f"{tmp_path}/traces",
+    }
+    run = run_openrlhf(tmp_path, warm, rows, flags, shims=shims).check()
+    groups = chaos.names_of([*read_traces(tmp_path / "traces" / "train.jsonl")])
     episodes = evidence.played(run.spy, tokenizer)
     updates = updates_of(run.spy)
     assert len(updates) == 2
     for number, update in enumerate(updates, start=1):
-        mine = [episodes[evidence.name_in(row.prompt, tokenizer)] for row in update.rows]
+        names = [evidence.name_in(row.prompt, tokenizer) for row in update.rows]
+        mine = [episodes[name] for name in names]
         assert mine
-        wanted = evidence.oracle([made.rewards for made in mine], GAMMA)
+        wanted = evidence.oracle(
+            [made.rewards for made in mine], GAMMA, groups=[groups[name] for name in names]
+        )
         gaps = []
         for row, made, advantages in zip(update.rows, mine, wanted, strict=True):
             turns = made.turns[made.prompt_length :]

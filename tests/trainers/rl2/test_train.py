@@ -153,14 +153,15 @@ def test_two_ranks_and_groups(tmp_path: Path, warm: Path, warm_tokenizer: Any, m
         "rollout.train.prompts_per_rollout=4",
         "rollout.train.responses_per_prompt=2",
         "rollout.train.dynamic_filtering=false",
+        "adv.estimator=gem_rloo",
         f"+gem.traces={tmp_path}/traces",
         version="tree",
         ranks=2,
     ).check()
-    assert_steps_are_right(run, warm_tokenizer, model)
+    played = list(read_traces(tmp_path / "traces" / "train.jsonl"))
+    assert_steps_are_right(run, warm_tokenizer, model, groups=chaos.names_of(played))
     noted = [torch.load(path, weights_only=False) for path in run.spy.glob("update-*.pt")]
     assert [update["sharded"] for update in noted] == [True] * 6  # three updates on each rank
-    played = list(read_traces(tmp_path / "traces" / "train.jsonl"))
     for number in (1, 2, 3):  # each task twice
         seeds = [episode.seed for episode in played if episode.metadata["step"] == number]
         assert len(seeds) == 2 * len(set(seeds)) == 8
