@@ -99,8 +99,10 @@ class Args(PPOArgs):  # type: ignore[misc]
         """
         options = read_object(self.estimator_options, "--estimator-options")
         critic = names_in_trainer().get(self.estimator) == "gae"
-        if critic:
-            options.setdefault("lam", self.lam)
+        if critic and self.lam not in (options.setdefault("lam", self.lam), PPOArgs.lam):
+            raise ConfigError(
+                f"--lam={self.lam} contradicts --estimator-options.lam={options['lam']}; omit one of the two"
+            )
         if options.get("weight") == "episode":
             raise ConfigError(f"--estimator-options.weight='episode': {_NO_EPISODES}")
         return read_estimator(

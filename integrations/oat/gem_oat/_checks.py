@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import time
 
 from oat.args import default_args_validation
 
-from gem_core._util.checks import check_int
+from gem_core._util.checks import check_int, check_number
 from gem_core.errors import ConfigError
 from gem_core.rollout._options import read_object
 from gem_core.trainers._options import reject_changed
@@ -19,6 +20,20 @@ from gem_oat._tasks import progress_of, task_order
 NO_IMAGES = "Oat's rows have no place for pixels; train on it with verl, OpenRLHF, or `gem-core train`"
 MAX_ROWS = 1_000_000
 """Limit on the rows of a run: Oat lists the whole dataset in memory before the first step."""
+SIZES = (
+    "gpus", "num_groups", "rollout_batch_size", "rollout_batch_size_per_device", "train_batch_size",
+    "train_batch_size_per_device", "sync_params_every", "logging_steps", "num_ppo_epochs",
+    "generate_max_length", "max_train", "max_eval", "eval_n", "max_model_len", "length_norm_constant",
+)  # fmt: skip
+"""Flags with a whole number of at least 1. With a smaller one, Oat divides by zero, or does nothing."""
+POSITIVE = ("temperature", "top_p", "eval_top_p", "tis_c", "vllm_gpu_ratio", "max_step_adjustment")
+"""Flags with a number above 0."""
+NOT_NEGATIVE = (
+    "eval_temperature", "cliprange", "cliprange_value", "vf_coef", "beta", "learning_rate",
+    "critic_learning_rate", "max_norm", "lr_warmup_ratio",
+)  # fmt: skip
+"""Flags with a number of at least 0. Oat ignores a negative one, or turns the sign of a gradient around."""
+AT_MOST_1 = ("top_p", "eval_top_p", "vllm_gpu_ratio", "lr_warmup_ratio")
 PAPER = {"ddof": 0, "eps": 1e-9, "scope": "trained"}
 
 
@@ -28,6 +43,7 @@ def prepare(args: Args) -> Args:
     Raises:
         GemError: An option is not supported. The message is one line that says why.
     """
+    _check_numbers(args)
     _check_environments(args)
     _check_estimator(args)
     _reject_unsupported(args)
@@ -50,6 +66,29 @@ def prepare(args: Args) -> Args:
     task_order(validated, 0, dataset_rows(validated), done)  # raises the errors of resuming
     _check_transfers(validated, done.steps)
     return validated
+
+
+def _check_numbers(args: Args) -> None:
+    """Check the numbers that Oat would take without an error."""
+    for name in SIZES:
+        if getattr(args, name) is not None:  # no limit
+            check_int(_flag(name), getattr(args, name), 1)
+    check_int("--eval-generate-max-length", args.eval_generate_max_length, 0)
+    check_int("--group-rank", args.group_rank, 0, args.num_groups - 1)
+    check_int("--num-gpus-per-actor", args.num_gpus_per_actor, 1, args.learners)
+    check_int("--zero-stage", args.zero_stage, 0, 3)
+    for name in (*POSITIVE, *NOT_NEGATIVE):
+        value, high = getattr(args, name), 1 if name in AT_MOST_1 else None
+        if value is None or (value == math.inf and high is None):  # no limit
+            continue
+        if name in POSITIVE:
+            check_number(_flag(name), value, above=0, high=high)
+        else:
+            check_number(_flag(name), value, 0, high)
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
 
 
 def _check_transfers(args: Args, done: int) -> None:
@@ -132,7 +171,7 @@ def _check_batch(args: Args) -> None:
     """Check the batch sizes. Oat checks them only after the models are loaded, or not at all."""
     learners = args.learners
     for size in ("rollout_batch_size", "train_batch_size"):
-        flag, per_device = f"--{size.replace('_', '-')}", getattr(args, f"{size}_per_device")
+        flag, per_device = _flag(size), getattr(args, f"{size}_per_device")
         if getattr(args, size) % (learners * per_device):
             raise ConfigError(
                 f"{flag}={getattr(args, size)} is not a multiple of {learners} learners x "

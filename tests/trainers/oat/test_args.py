@@ -51,6 +51,11 @@ def test_oats_defaults_and_an_environment_suffice() -> None:
     assert args.choose_estimator().options == {}
 
 
+def test_no_limit_is_a_number() -> None:
+    args = check(*GAME, "--collocate", "--tis-c", "inf", "--cliprange", "inf", "--max-norm", "0")
+    assert (args.tis_c, check(*GAME, "--collocate", "--tis-c", "None").tis_c) == (float("inf"), None)
+
+
 def test_one_learner_takes_the_whole_update() -> None:
     args = check(*GAME, *ONE_GPU)
     assert (args.learners, args.pi_buffer_maxlen_per_device) == (1, 128)
@@ -63,6 +68,9 @@ def test_a_critic_takes_oats_lambda_and_every_epoch_counts_in_its_schedule() -> 
     choice = args.choose_estimator()
     assert (choice.name, choice.options, choice.gamma) == ("gae", {"lam": 0.9}, 1.0)
     assert (args.max_step_adjustment, args.critic_max_step_adjustment) == (2, 2)
+    for words in (["--lam", "0.5"], []):
+        args = check(*GAME, "--collocate", *CRITIC.split(), *words, "--estimator-options", '{"lam": 0.5}')
+        assert args.choose_estimator().options == {"lam": 0.5}
 
 
 def test_an_evaluation_has_the_token_limit_of_training() -> None:
@@ -182,6 +190,31 @@ def test_a_checkpoint_between_two_transfers_cannot_be_continued(tmp_path: Path) 
         ("{game} --collocate --max-train 2000000", "expected at most 1000000"),
         ("{game} --collocate --gpus 16 --rollout-batch-size-per-device 8", "Oat rejects .*8 GPUs available"),
         ("{game} --collocate --modules no_such_module", "is its folder on PYTHONPATH"),
+        ("{game} --collocate --num-ppo-epochs 0", "--num-ppo-epochs=0: expected a whole number"),
+        ("{game} --collocate --length-norm-constant 0", "--length-norm-constant=0: expected a whole number"),
+        ("{game} --collocate --max-eval 0", "--max-eval=0: expected a whole number of at least 1"),
+        ("{game} --collocate --eval-n -1", "--eval-n=-1: expected a whole number of at least 1"),
+        ("{game} --collocate --max-train 0", "--max-train=0: expected a whole number of at least 1"),
+        ("{game} --collocate --generate-max-length -1", "--generate-max-length=-1: expected a whole number"),
+        ("{game} --collocate --eval-generate-max-length -1", "expected a whole number of at least 0"),
+        ("{game} --collocate --max-model-len 0", "--max-model-len=0: expected a whole number of at least 1"),
+        ("{game} --collocate --train-batch-size -128", "--train-batch-size=-128: expected a whole number"),
+        ("{game} --collocate --rollout-batch-size-per-device 0", "=0: expected a whole number of at least 1"),
+        ("{game} --collocate --gpus 0", "--gpus=0: expected a whole number of at least 1"),
+        ("{game} --collocate --num-gpus-per-actor 9", "=9: expected a whole number from 1 to 8"),
+        ("{game} --collocate --group-rank 1", "--group-rank=1: expected a whole number from 0 to 0"),
+        ("{game} --collocate --sync-params-every 0", "--sync-params-every=0: expected a whole number of at"),
+        ("{game} --collocate --logging-steps 0", "--logging-steps=0: expected a whole number of at least 1"),
+        ("{game} --collocate --temperature 0", "--temperature=0.0: expected a number above 0"),
+        ("{game} --collocate --tis-c 0", "--tis-c=0.0: expected a number above 0"),
+        ("{game} --collocate --beta -0.1", "--beta=-0.1: expected a number of at least 0"),
+        ("{game} --collocate --cliprange -0.2", "--cliprange=-0.2: expected a number of at least 0"),
+        ("{game} --collocate --learning-rate -1e-6", "--learning-rate=-1e-06: expected a number"),
+        ("{game} --collocate --lr-warmup-ratio 2", "--lr-warmup-ratio=2.0: expected a number from 0 to 1"),
+        ("{game} --collocate --top-p 1.5", "--top-p=1.5: expected a number above 0 and up to 1"),
+        ("{game} --collocate --zero-stage 5", "--zero-stage=5: expected a whole number from 0 to 3"),
+        ("{critic} --lam 0.9 --estimator-options {{\"lam\":0.5}}", "--lam=0.9 contradicts --estimator"),
+        ("{critic} --vf-coef -1", "--vf-coef=-1.0: expected a number of at least 0"),
     ],
 )  # fmt: skip
 def test_unsupported_options_are_rejected(words: str, message: str) -> None:
