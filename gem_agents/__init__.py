@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from gem_agents._ready import READY
 from gem_agents._registry import register_harness
 from gem_core._util.lazy import lazy_names
-from gem_core.rollout._harness import register_runner
+from gem_core.rollout._harness import runners
 
 if TYPE_CHECKING:
     from gem_agents._harness import AgentTask, Command
@@ -24,7 +24,8 @@ __all__ = [
 
 def register() -> None:
     """Register the ready harnesses, and what plays episodes with one."""
-    register_runner(_play)
+    runners.register("run_harness", _play)
+    runners.register("resolve_harness", _resolve)
     for name, entry_point in READY.items():
         register_harness(name, entry_point)
 
@@ -33,6 +34,12 @@ async def _play(*args: Any, **kwargs: Any) -> Episode:
     from gem_agents._run import run_harness
 
     return await run_harness(*args, **kwargs)
+
+
+def _resolve(harness: str) -> None:
+    from gem_agents._harness import resolve_harness
+
+    resolve_harness(harness)
 
 
 __getattr__, __dir__ = lazy_names(

@@ -299,7 +299,13 @@ def evaluation_tasks(sources: Sequence[EnvChoice], num_tasks: int, *, repeat: in
         sources: Environments, among which the tasks are divided evenly.
         num_tasks: Maximum total number of tasks; each environment gets at least one.
         repeat: Number of episodes per task.
+
+    Raises:
+        ConfigError: An environment is listed twice.
     """
+    for label in (labels := [source.label for source in sources]):
+        if labels.count(label) > 1:
+            raise ConfigError(f"{label} is listed twice; list it once: an evaluation plays the same tasks")
     each = max(check_int("num_tasks", num_tasks, 1) // max(len(sources), 1), 1)
     return [
         task for source in sources for task in make_tasks([source], each, split="eval", group_size=repeat)

@@ -35,7 +35,14 @@ def read_flags(arguments: Sequence[str]) -> Any:
 
 
 def compose_command(folder: str | Path, name: str, flags: Any, overrides: Sequence[str]) -> Any:
-    """Return the config of a command with ``@hydra.main``; interpolations are not resolved.
+    """Return the first result of `compose_job`."""
+    return compose_job(folder, name, flags, overrides)[0]
+
+
+def compose_job(folder: str | Path, name: str, flags: Any, overrides: Sequence[str]) -> tuple[Any, Any]:
+    """Return the config of a command with ``@hydra.main``, and hydra's section ``job``.
+
+    Interpolations are not resolved.
 
     The flags ``--config-name``, ``--config-path``, and ``--config-dir`` choose the files as in the command.
 
@@ -46,7 +53,8 @@ def compose_command(folder: str | Path, name: str, flags: Any, overrides: Sequen
         overrides: Overrides, such as ``algorithm.gamma=0.9``.
 
     Raises:
-        ConfigError: An override cannot be parsed, or there is no such folder.
+        ConfigError: An override cannot be parsed, there is no such folder, or the command would start several
+            runs.
         hydra.errors.HydraException: A file does not exist, or an override names an unknown option.
     """
     from hydra import version
@@ -80,8 +88,10 @@ def compose_command(folder: str | Path, name: str, flags: Any, overrides: Sequen
     finally:
         GlobalHydra.instance().clear()
     with open_dict(config):
-        config.pop("hydra", None)
-    return config
+        own = config.pop("hydra")
+    if own.mode == RunMode.MULTIRUN:
+        raise ConfigError("hydra.mode=MULTIRUN does not start one run, so there is nothing to check")
+    return config, own.job
 
 
 _OTHER_MODES = (

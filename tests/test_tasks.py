@@ -207,3 +207,10 @@ def test_an_environment_is_tried_once_before_it_is_played(own_registry: None) ->
 def test_evaluation_plays_the_first_seeds() -> None:
     tasks = evaluation_tasks([EnvChoice("game:GuessTheNumber-v0-easy")], 3)
     assert [task["seed"] for task in tasks] == list(EVAL_SEEDS[:3])
+
+
+def test_an_evaluation_lists_an_environment_once() -> None:
+    with pytest.raises(ConfigError, match="easy is listed twice; list it once"):
+        evaluation_tasks([MIX[1], EASY, EnvChoice.parse("game:GuessTheNumber-v0-easy=2")], 8)
+    named = [EnvChoice.parse(f"game:GuessTheNumber-v0-easy as {name}") for name in ("a", "b")]
+    assert len(evaluation_tasks(named, 8)) == 8

@@ -2,26 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from typing import Any
 
 from gem_core._util.registry import Registry
-from gem_core.rollout._trajectory import Episode
 
 ENTRY_POINT_GROUP = "gem_core.harnesses"
 """Entry points that register harnesses, and what plays with them."""
 
-Runner = Callable[..., Coroutine[Any, Any, Episode]]
-"""Plays an episode, with the arguments of `run_episode` after a harness."""
-
-_runners: Registry[Runner] = Registry("runner", group=ENTRY_POINT_GROUP)
-
-
-def register_runner(runner: Runner) -> None:
-    """Set the function that plays an episode with a harness; `gem_agents` does so."""
-    _runners.register("run_harness", runner)
-
-
-def harness_runner() -> Runner:
-    """Return the function that plays an episode with a harness."""
-    return _runners.get("run_harness")
+runners: Registry[Callable[..., Any]] = Registry("runner", group=ENTRY_POINT_GROUP)
+"""The coroutine function ``run_harness`` plays an episode: it takes a harness, then what `run_episode` takes.
+``resolve_harness`` raises a `GemError` if a name is no harness, or its program is not installed."""

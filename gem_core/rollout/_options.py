@@ -10,6 +10,7 @@ from gem_core._util.checks import check_names
 from gem_core._util.foreign_json import read_json
 from gem_core._util.options import Bounds, check_options, list_options
 from gem_core.errors import ConfigError
+from gem_core.rollout._harness import runners
 from gem_core.rollout._limits import EpisodeLimits
 from gem_core.rollout._traces import TraceWriter
 
@@ -78,7 +79,7 @@ class ContextOptions:
         return {**own, **others}
 
     def check_harness(self, harness: str | None, prefix: str = "") -> None:
-        """Reject contexts that cannot hold the history of an agent that owns its loop.
+        """Reject an unknown agent that owns its loop, and contexts that cannot hold its history.
 
         Args:
             harness: The program that owns the loop; None for gem-core's own.
@@ -89,6 +90,8 @@ class ContextOptions:
                 f"{prefix}harness={harness!r} needs {prefix}context='append', not {self.context!r}: the "
                 "agent keeps its own history, and each of its requests becomes the prompt of a turn"
             )
+        if harness is not None:
+            runners.get("resolve_harness")(harness)
 
 
 @dataclass(frozen=True)

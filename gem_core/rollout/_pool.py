@@ -20,7 +20,7 @@ from gem_core.multiagent._multi_agent_env import MultiAgentEnv
 from gem_core.rollout._agents import AnyPolicy, run_agents
 from gem_core.rollout._calls import build_env, close_all, close_env, jsonable, start_closing
 from gem_core.rollout._dialogue import Context
-from gem_core.rollout._harness import harness_runner
+from gem_core.rollout._harness import runners
 from gem_core.rollout._limits import EpisodeLimits
 from gem_core.rollout._runner import DEFAULT_LIMITS, EpisodeArguments, run_episode
 from gem_core.rollout._trajectory import Episode
@@ -240,7 +240,7 @@ class EnvPool:
             elif limits.harness is None:
                 playing = run_episode(env, policy, context, limits, **how, **arguments)
             else:
-                run_harness = harness_runner()
+                run_harness = runners.get("run_harness")
                 playing = run_harness(limits.harness, env, policy, context, limits, **how, **arguments)
         except BaseException:  # such as an argument that does not exist
             await close_env(env, limits.step_timeout)

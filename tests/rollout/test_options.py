@@ -51,6 +51,10 @@ def test_a_config_sets_its_options_and_others_keep_their_defaults() -> None:
         ({"share": "a"}, "share='a': expected a number"),
         ({"harness": "pi", "context": "template"}, "gem.harness='pi' needs --gem.context='append'"),
         ({"harness": "codex", "context": "rebuild"}, "needs --gem.context='append', not 'rebuild'"),
+        ({"harness": "nope"}, "harness 'nope' is neither a registered harness"),
+        ({"harness": "nope --prompt {prompt}"}, "nor a command whose program is on the PATH"),
+        ({"harness": "tests.trainers.talker:tlak"}, "no 'tlak' in tests.trainers.talker. Did you mean talk"),
+        ({"harness": ""}, "harness '' is neither a registered harness"),
     ],
 )
 def test_mistakes_are_rejected_in_one_line(given: Any, message: str) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,6 +18,8 @@ from gem_core.errors import ConfigError
 from gem_openrlhf._dataset import plays_rows
 
 _READABLE = (".json", ".jsonl", ".csv", ".parquet", ".arrow")
+_UNREADABLE = (".txt", ".tsv", ".yaml", ".zip", ".gz", ".zst", ".xlsx", ".feather")
+"""Other endings of files."""
 _WITHOUT_GEM = {"openrlhf", "torch", "ray", "vllm", "transformers", "numpy", *sys.stdlib_module_names}
 """Modules through which an agent does not come to gem-core."""
 _HUB = re.compile(r"(?:[\w.-]+/)?[\w.-]+(?:@.*)?")
@@ -31,13 +34,36 @@ def unread_files(files: Sequence[str]) -> list[str]:
     """
     unread = [file for file in files if Path(file).suffix not in _READABLE or "://" in file]
     for file in files:
-        if file not in unread:
-            found = Path(file).is_file()
-        else:
-            found = "://" in file or bool(_HUB.fullmatch(file)) or Path(file.partition("@")[0]).exists()
-        if not found:
-            raise ConfigError(f"{file}: there is no such file")
+        path = Path(file.partition("@")[0])
+        read = path.is_file() and path.suffix in (*_READABLE, ".py")  # .py: a script that loads data
+        if not (read or path.is_dir() or "://" in file or on_hub(file)):
+            problem = "OpenRLHF does not read such files" if path.is_file() else "there is no such file"
+            raise ConfigError(f"{file}: {problem}{_similar(path)}")
     return unread
+
+
+def on_hub(file: str) -> bool:
+    """Return whether OpenRLHF would look for data on the Hub, and its name is not like that of a file."""
+    path = Path(file.partition("@")[0])
+    if path.exists() or path.suffix in _READABLE or not _HUB.fullmatch(file):
+        return False
+    # A folder with data here is no organization on the Hub, but one of the same name may hold copies of its
+    # datasets, each in a folder.
+    beside = {each.suffix for each in path.parent.iterdir()} if path.parent.is_dir() else set()
+    in_folder = str(path.parent) != "." and not beside.isdisjoint(_READABLE)
+    return not (in_folder or path.suffix in _UNREADABLE or _close(path.suffix.lower(), _READABLE))
+
+
+def _close(name: str, names: Iterable[str]) -> list[str]:
+    return get_close_matches(name, names, cutoff=0.76)
+
+
+def _similar(path: Path) -> str:
+    """Return a hint at the files with a similar name, or else at what OpenRLHF reads."""
+    beside = [each.name for each in path.parent.iterdir()] if path.parent.is_dir() else []
+    if names := [name for name in _close(path.name, beside) if name != path.name]:
+        return f". Did you mean {' or '.join(str(path.with_name(name)) for name in names)}?"
+    return f"; it reads files that end with {', '.join(_READABLE)}, folders, and datasets on the Hub"
 
 
 def read_rows(file: str, split: Split, args: Any) -> Iterator[tuple[str, Any]]:

@@ -14,7 +14,7 @@ from gem_core.trainers import Plan
 from gem_core.trainers._plan import SourceRows, count_rows, describe_budget
 from gem_core.trainers._tasks import check_tasks
 from gem_openrlhf._dataset import NO_LABEL_KEY, plays_rows, split_words, spread, tasks_beside
-from gem_openrlhf._files import blend, check_defines, check_knows_tasks, read_rows, unread_files
+from gem_openrlhf._files import blend, check_defines, check_knows_tasks, on_hub, read_rows, unread_files
 from gem_openrlhf._labels import OWN_SOURCE, names_task, task_of
 from gem_openrlhf._options import GAE_OF_BOTH, GemOptions, estimator_names
 
@@ -50,6 +50,9 @@ def preview(args: Any, options: GemOptions) -> Plan:
         check_defines("--train.agent_func_path", agent, "AgentExecutor")
     if (first := str(args.reward.remote_url or "").split(",")[0]).endswith(".py"):
         check_defines("--reward.remote_url", first, "reward_func")
+    model = args.actor.model_name_or_path or ""
+    if model.startswith(("/", "./", "../")) and not Path(model).exists():
+        raise ConfigError(f"--actor.model_name_or_path {model}: there is no such folder")
     sources = _sources("train", args.data.prompt_dataset, args, options)
     sources += _sources("eval", args.eval.dataset, args, options)
     players = {source.player for source in sources}
@@ -191,6 +194,9 @@ def _budget(args: Any, options: GemOptions, players: set[str]) -> Iterator[str]:
 def _notes(args: Any, sources: Sequence[SourceRows]) -> Iterator[str]:
     agent, reward, advantage = args.train.agent_func_path, args.reward, args.algo.advantage
     players = {source.player for source in sources}
+    files = [file for text in (args.data.prompt_dataset, args.eval.dataset) for file in split_words(text)[0]]
+    for file in dict.fromkeys(filter(on_hub, files)):
+        yield f"{file} is no file here, so OpenRLHF takes it from the Hub; only the run reads it"
     if args.eval.dataset and args.eval.steps == -1:
         yield "--eval.steps=-1: no evaluation takes place"
     if agent and reward.model_name_or_path:

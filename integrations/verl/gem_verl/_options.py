@@ -109,6 +109,9 @@ def check_config(config: Any) -> RowOptions:
         ConfigError: An option is not supported; the message names it and the reason.
     """
     reject_listed(_SUPPORTED, config, {"program": True}, v1_only=V1_ONLY)
+    from gem_verl._values import check_sizes, check_values
+
+    check_values(config)
     options, name = read_options(config), str(config.algorithm.adv_estimator)
     options.template_variables(config.data.get("apply_chat_template_kwargs"))
     names = estimator_names()
@@ -144,7 +147,9 @@ def check_config(config: Any) -> RowOptions:
 
         if name not in ADV_ESTIMATOR_REGISTRY:
             raise unknown_estimator("algorithm.adv_estimator", name, [*ADV_ESTIMATOR_REGISTRY])
-    if options.has_several_rows:
+    if not options.has_several_rows:
+        check_sizes(config)
+    else:
         groups = option_at(config.algorithm, "filter_groups", {})
         by_turn = [e for e in map(get_estimator, list_estimators()) if "values" not in e.needs]
         episodes_only = names.get(name) not in [estimator.name for estimator in by_turn]

@@ -356,6 +356,9 @@ def _notes(config: Any, games: bool, others: bool, datasets: Any) -> Iterator[st
         yield f"gem.{' and gem.'.join(config.gem)} has no effect: the agent loop gem plays no row"
     for name in estimator_names().keys() & config.algorithm.keys() - {config.algorithm.adv_estimator}:
         yield f"algorithm.{name} has no effect: the estimator is {config.algorithm.adv_estimator}"
+    for option in ("train_max_samples", "val_max_samples"):
+        if (limit := config.data.get(option, -1)) < 1 and limit != -1:
+            yield f"data.{option}={limit} limits nothing: verl uses all rows, as with -1"
     chosen, lam = config.algorithm.adv_estimator, config.algorithm.lam
     if estimator_names().get(chosen, "gae") != "gae" and lam != 1:
         yield f"algorithm.lam={lam} has no effect: the estimator is {chosen}"

@@ -30,7 +30,7 @@ def test_an_episode_has_several_rows_if_contexts_are_rebuilt_or_rows_are_turns(
     rows: Any, context: Any, several: bool
 ) -> None:
     assert RowOptions.read({"rows": rows, "context": context}).has_several_rows == several
-    assert RowOptions.read({"rows": rows, "harness": "agent.py:play"}).has_several_rows
+    assert RowOptions.read({"rows": rows, "harness": "tests.trainers.talker:talk"}).has_several_rows
     with pytest.raises(ConfigError, match="--rows"):
         RowOptions.read({"rows": "episode"}, prefix="--")
 

@@ -128,7 +128,7 @@ def test_evaluation_tasks_are_shared_evenly() -> None:
     rows = evaluation_tasks([GUESS, EnvChoice("game:Mastermind-v0-easy")], 5, repeat=2)
     assert [row["env_id"] for row in rows] == [GUESS.env_id] * 4 + ["game:Mastermind-v0-easy"] * 4
     assert all(row["seed"] in EVAL_SEEDS for row in rows)
-    assert len(evaluation_tasks([GUESS] * 3, 1)) == 3
+    assert len(evaluation_tasks([EnvChoice(GUESS.env_id, {"max_turns": n}) for n in (1, 2, 3)], 1)) == 3
     assert rows == evaluation_tasks([GUESS, EnvChoice("game:Mastermind-v0-easy")], 5, repeat=2)
 
 

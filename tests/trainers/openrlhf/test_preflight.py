@@ -57,6 +57,13 @@ MISTAKES = {
     ("--data.prompt_dataset", "latin.jsonl"): "latin.jsonl: 'utf-8' codec can't decode",
     ("--data.prompt_dataset", "no-prompt.jsonl"): "no-prompt.jsonl, line 1: no prompt in the column 'input'",
     ("--data.prompt_dataset", "/none/train"): "/none/train: there is no such file",
+    ("--data.prompt_dataset", "own.json1"): "own.json1: there is no such file. Did you mean own.json",
+    ("--data.prompt_dataset", "data/train.jsnol"): "no such file. Did you mean data/train.jsonl?",
+    ("--data.prompt_dataset", "data/train"): "data/train: there is no such file",
+    ("--eval.dataset", "prompts.parqet"): "prompts.parqet: there is no such file; it reads files that end",
+    ("--data.prompt_dataset", "data/prompts.txt"): "data/prompts.txt: OpenRLHF does not read such files",
+    ("--data.prompt_dataset", "data/prompts.txt.gz"): "data/prompts.txt.gz: there is no such file",
+    ("--actor.model_name_or_path", "./no"): "--actor.model_name_or_path ./no: there is no such folder",
     ("--data.prompt_dataset", "own.jsonl=0.5"): "own.jsonl=0.5: there is no such file",
     ("--data.prompt_dataset", "own.jsonl,numbers.jsonl", *REWARD): "numbers.jsonl: OpenRLHF cannot read",
     ("--data.prompt_split", "test"): "--data.prompt_split test: train.jsonl has no such split",
@@ -110,6 +117,10 @@ def write_files(folder: Path) -> None:
     }
     for name, text in files.items():
         (folder / name).write_text(text)
+    (folder / "data").mkdir()
+    (folder / "data" / "train.jsonl").write_text(rows)
+    (folder / "data" / "prompts.txt").write_text("1 + 1?\n")
+    (folder / "openai" / "other").mkdir(parents=True)
     (folder / "latin.jsonl").write_bytes('{"input": "caf\u00e9", "label": "a"}\n'.encode("latin-1"))
     datasets.Dataset.from_list([own]).to_parquet(folder / "own.parquet")
 
@@ -219,6 +230,19 @@ def test_the_plan_notes_options_with_another_effect(
     write_files(tmp_path)
     (found,) = plan_of([*ACCEPTED, *words], capsys)["notes"]
     assert note in found
+
+
+@pytest.mark.parametrize(
+    "name", ["gsm8k", "openai/gsm8k", "openai/gsm8k@main", "org/Data-v1.5", "org/math.en", "org/set.zh"]
+)
+def test_what_openrlhf_takes_from_the_hub_is_noted(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also if a folder here has the name of its organization."""
+    monkeypatch.chdir(tmp_path)
+    write_files(tmp_path)
+    (found,) = plan_of([*ACCEPTED, "--data.prompt_dataset", name], capsys)["notes"]
+    assert found.startswith(f"{name} is no file here, so OpenRLHF takes it from the Hub")
 
 
 def test_no_note_without_its_cause(

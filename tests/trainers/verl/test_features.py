@@ -15,7 +15,7 @@ import pytest
 from gem_core.rollout import read_traces
 from gem_lab import main
 from tests.repro.recipes import GUESS, MASTERMIND, started_by
-from tests.trainers import evidence
+from tests.trainers import chaos, evidence
 from tests.trainers.verl import harness
 from tests.trainers.verl.spied import assert_gae_is_right, assert_metrics_are_right, metrics_of, updates
 
@@ -52,7 +52,7 @@ TWO_STEPS = [
     "trainer.total_training_steps=2",
 ]
 FEATURES = {
-    "agent-workers": ["actor_rollout_ref.rollout.agent.num_workers=3"],
+    "agent-workers": ["actor_rollout_ref.rollout.agent.num_workers=3", "algorithm.adv_estimator=gem_rloo"],
     "dynamic-micro-batches": DYNAMIC,
     "remove-padding": ["actor_rollout_ref.model.use_remove_padding=True"],
     "two-ranks": ["trainer.n_gpus_per_node=2", "+ray_kwargs.ray_init.num_gpus=2"],
@@ -63,14 +63,12 @@ FEATURES = {
 
 @pytest.mark.parametrize("feature", FEATURES)
 def test_a_feature_of_verl(feature: str, tmp_path: Path, warm: Path, warm_tokenizer: Any, model: Any) -> None:
-    run = harness.run_verl(
-        tmp_path,
-        warm,
-        *TWO_STEPS,
-        *FEATURES[feature],
-    ).check()
+    words = (*TWO_STEPS, *FEATURES[feature], f"+gem.traces={tmp_path}/traces")
+    run = harness.run_verl(tmp_path, warm, *words).check()
+    options: dict[str, Any] = {}
     if feature == "agent-workers":
         assert len(set(re.findall(r"GemAgentLoopWorker pid=(\d+)", run.output))) > 1
+        options["groups"] = chaos.names_of([*read_traces(tmp_path / "traces" / "train.jsonl")])
     episodes = evidence.played(run.spy, warm_tokenizer)
     steps = metrics_of(run)
     epochs = 2 if FEATURES[feature] is REUSED else 1
@@ -78,7 +76,7 @@ def test_a_feature_of_verl(feature: str, tmp_path: Path, warm: Path, warm_tokeni
     assert len(updates(run.spy)) == 2 * epochs
     check = assert_rows_are_right if feature == "merged LoRA" else evidence.assert_update_is_right
     for index, update in enumerate(updates(run.spy)):
-        mine = check(update, episodes, warm_tokenizer, model)
+        mine = check(update, episodes, warm_tokenizer, model, **options)
         assert len(mine) == 8
         assert_metrics_are_right(steps[index // epochs], mine)
     if feature == "dynamic-micro-batches":

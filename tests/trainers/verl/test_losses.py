@@ -189,7 +189,9 @@ def test_with_its_factors_a_split_episode_weighs_what_a_whole_one_weighs(aggrega
     assert torch.allclose(unweighted, found) == (average == "tokens")
 
 
-@pytest.mark.parametrize("row", ["+gem.context=rebuild", "+gem.rows=turn", "+gem.harness=agent.py:play"])
+@pytest.mark.parametrize(
+    "row", ["+gem.context=rebuild", "+gem.rows=turn", "+gem.harness='tests.trainers.talker:talk'"]
+)
 def test_terms_without_an_advantage_that_average_over_rows(row: str) -> None:
     by_row = f"{ACTOR}.loss_agg_mode=seq-mean-token-mean"
     for term in (f"{ACTOR}.use_kl_loss=True", f"{ACTOR}.entropy_coeff=0.01"):

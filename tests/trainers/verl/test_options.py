@@ -82,6 +82,52 @@ def test_options_that_cannot_be_honored_are_rejected(overrides: list[str], messa
     assert "\n" not in str(caught.value)
 
 
+ROLLOUT, ACTOR = "actor_rollout_ref.rollout", "actor_rollout_ref.actor"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        ([f"{ROLLOUT}.n=null"], r"rollout.n=None: expected a whole number of at least 1"),
+        ([f"{ROLLOUT}.n='\"4\"'"], r"rollout.n=.*4.*: expected a number, such as 1, which is verl's default"),
+        ([f"{ROLLOUT}.n=4.0"], r"rollout.n=4.0: expected a whole number"),
+        (["data.max_response_length=0"], "data.max_response_length=0: .* at least 1"),
+        (["trainer.test_freq=null"], "trainer.test_freq=None: expected a whole number"),
+        (["trainer.total_training_steps=ten"], "trainer.total_training_steps='ten'"),
+        (["trainer.val_before_train=flase"], "val_before_train='flase': expected True or False"),
+        ([f"{ACTOR}.optim.lr=small"], "optim.lr='small': expected a number, such as 1e-06"),
+        (["algorithm.lam=[1]"], r"algorithm.lam=\[1\]: expected a number"),
+        (["data.gen_batch_size=3"], "gen_batch_size=3: data.train_batch_size=1024 is not a multiple of it"),
+        ([f"{ACTOR}.ppo_mini_batch_size=4"], "is 4 rows per update: expected a multiple of 8"),
+        ([f"{ACTOR}.ppo_micro_batch_size_per_gpu=5"], "expected a multiple of 40, the number of ranks, 8"),
+        ([f"{ROLLOUT}.log_prob_micro_batch_size_per_gpu=5"], "each rank gets 128 rows, which is not"),
+    ],
+)
+def test_values_at_which_verl_would_fail_in_a_step_are_rejected(overrides: list[str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        check(REBN, *overrides)
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ["data.gen_batch_size=512", f"{ACTOR}.entropy_coeff=0.001", "trainer.total_epochs=0"],
+        ["data.gen_batch_size=3", "trainer.v1.sampler.sync_refill_failed_groups=True"],
+        [
+            "data.gen_batch_size=3",
+            "trainer.v1.trainer_mode=gem_colocate_async",
+            "+algorithm.rebn.scope=trained",
+        ],
+        [f"{ACTOR}.ppo_micro_batch_size_per_gpu=5", f"{ACTOR}.use_dynamic_bsz=True"],
+        [f"{ACTOR}.ppo_micro_batch_size_per_gpu=5", "+gem.rows=turn"],
+        [f"{ACTOR}.ppo_mini_batch_size=4", f"{ACTOR}.fsdp_config.ulysses_sequence_parallel_size=2"],
+        [f"{ROLLOUT}.max_num_seqs=null", f"{ACTOR}.optim.clip_grad=null", "trainer.logger=console"],
+    ],
+)
+def test_values_that_verl_takes_are_accepted(overrides: list[str]) -> None:
+    check(REBN, *overrides)
+
+
 def test_gae_over_turns_needs_a_critic_and_the_mode_that_passes_its_values() -> None:
     gae, critic = "algorithm.adv_estimator=gem_gae", "critic.enable=True"
     for overrides in ([], ["critic.enable=False"]):

@@ -171,9 +171,18 @@ NO_BATCH = {
     "a filter by a metric of games": (
         [*FILTER, f"{METRIC}=gem/return"], MIX, "return: the agent loop single_turn_agent reports"
     ),
+    "a filter without a metric": ([*FILTER, f"{METRIC}=null"], TRAIN, "filter_groups.metric must be set"),
     "a filter by an unknown metric": ([*FILTER, f"{METRIC}=gem/retrun"], GAMES, "the agent loop gem reports"),
 }  # fmt: skip
-PLANTED = {**NO_PLAYER, **NO_REWARD, **NO_ROWS, **NO_BATCH}
+SEPARATE = "trainer.v1.trainer_mode=gem_separate_async"
+NO_RUN = {
+    "updates that do not make a step": ([SEPARATE], TRAIN, "train_batch_size must equal parameter_sync_step"),
+    "no sampler": (
+        [SYNC, "trainer.v1.sampler.custom_sampler={path: no.py, name: Mine}"], TRAIN, "no.py"
+    ),
+    "no model": ([SYNC, "actor_rollout_ref.model.path=./no"], TRAIN, "path=./no: there is no such folder"),
+}  # fmt: skip
+PLANTED = {**NO_RUN, **NO_PLAYER, **NO_REWARD, **NO_ROWS, **NO_BATCH}
 BROKEN: dict[str, Callable[[int], dict[str, Any]]] = {
     "text": lambda n: {"prompt": f"What is {n} + {n}?"},
     "promptless": lambda n: {"prompt": None} if n % 2 else {},
@@ -270,6 +279,7 @@ NOTED = {
         ["+algorithm.rebn.ddof=1"], TRAIN, "algorithm.rebn has no effect: .*gem_grpo"
     ),
     "a discount of a critic": (["algorithm.lam=0.9"], TRAIN, "algorithm.lam=0.9 has no effect: .*gem_grpo"),
+    "a limit of no rows": (["data.val_max_samples=0"], TRAIN, "max_samples=0 limits nothing"),
     "options of games": (["+gem.max_turns=3"], TRAIN, "gem.max_turns has no effect: .* plays no row"),
     "a reward of questions": (
         ["reward.custom_reward_function.path=reward.py", *DATASET], GAMES, "function has no effect"
@@ -389,14 +399,28 @@ def test_verls_other_config_is_read(folder: Path) -> None:
         (["--help"], "--help does not start one run"),
         (["algorithm.gama=0.9"], "gama"),
         (["--gamma=0.9"], "--gamma"),
+        (["hydra.mode=MULTIRUN"], "hydra.mode=MULTIRUN does not start one run"),
+        (["hydra.job.chdir=true"], "chdir=True the run starts in a new folder, so write absolute paths"),
+        (["trainer.experiment_name=${now:%H}"], "Unsupported interpolation type now; the process of the run"),
+        (["trainer.experiment_name=${hydra:job.name}"], "experiment_name: UnsupportedInterpolationType"),
+        (["trainer.experiment_name=${oc.env:NO_SUCH}"], "experiment_name: InterpolationResolutionError"),
+        (["trainer.experiment_name=${data.name}"], "Interpolation key 'data.name' not found"),
         ([f"++data.train_files=[train.parquet,{GUESS}=0.2]"], "; quote entries of a list that contain ="),
     ],
 )
-def test_flags_that_do_not_start_one_run_are_rejected(folder: Path, words: list[str], message: str) -> None:
+def test_words_that_do_not_start_one_run_are_rejected(folder: Path, words: list[str], message: str) -> None:
     files = ["data.train_files=train.parquet", "data.val_files=test.parquet"]
     with pytest.raises(Exception) as caught:  # noqa: PT011
         check([*USER, *files, *words])
     assert message in str(caught.value)
+
+
+def test_absolute_paths_and_variables_of_the_run_are_accepted(folder: Path) -> None:
+    """Hydra starts the run in a new folder, with a variable."""
+    words = ["hydra.job.chdir=true", "+hydra.job.env_set.RUN=mine", "trainer.experiment_name=${oc.env:RUN}"]
+    files = [f"data.train_files={folder}/train.parquet", f"data.val_files={folder}/test.parquet"]
+    assert check([*USER, *files, *words, "algorithm.adv_estimator=grpo"]).sources
+    assert Path.cwd() == folder
 
 
 def test_the_doctor_prints_the_plan(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
