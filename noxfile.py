@@ -1,7 +1,8 @@
 """Test sessions: `nox` runs the default ones, `nox -l` lists them all.
 
-`three_at_a_time` runs the default ones side by side, because each of them waits some of its time. Each pytest
-session writes a JUnit file, and the last session adds them up in one closing line.
+Sessions that keep two cores busy run one after the other, because beside others they take longer;
+`three_at_a_time` runs the rest side by side. Each pytest session writes a JUnit file, and the last session adds
+them up in one closing line.
 """
 
 from __future__ import annotations
@@ -23,16 +24,15 @@ nox.options.default_venv_backend = "uv"
 nox.options.reuse_existing_virtualenvs = True
 nox.options.sessions = [
     "start",
+    "core",
+    "minimal",
     "three_at_a_time",
     "consistency",
     "summary",
 ]
 SIDE_BY_SIDE = (
-    "core",
     "verl",
     "openrlhf",
-    "minimal-3.10",
-    "minimal-3.13",
     "lint",
     "demo",
     "trl",
@@ -46,8 +46,8 @@ SIDE_BY_SIDE = (
 )
 """Sessions of `three_at_a_time`, longest first, so that no long session runs alone at the end."""
 
-TIME_LIMIT = 75 * 60 if os.environ.get("CI") else None
-"""Seconds for `three_at_a_time`, so that CI ends with a report; two quiet cores need about 30 minutes."""
+TIME_LIMIT = 55 * 60 if os.environ.get("CI") else None
+"""Seconds for `three_at_a_time`, so that CI ends with a report; two quiet cores need about 13 minutes."""
 
 RESULTS = Path(".nox/results")
 NPM_TOKENIZERS = (
@@ -97,9 +97,9 @@ def start(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none")
 def three_at_a_time(session: nox.Session) -> None:
-    """Run sessions three at a time, so that both cores are always busy; print each output at its end.
+    """Run the sessions that mostly keep one core busy or wait, three at a time; print each output at its end.
 
-    The three largest need 7, 6, and 5 GB of memory.
+    The three largest need 7, 5, and 3 GB of memory.
     """
     RESULTS.mkdir(parents=True, exist_ok=True)
     deadline = time.monotonic() + TIME_LIMIT if TIME_LIMIT else None
@@ -152,8 +152,6 @@ def lint(session: nox.Session) -> None:
 def core(session: nox.Session) -> None:
     """Run all tests of gem_core, with every extra, in the environment that called nox."""
     session.env["OMP_NUM_THREADS"] = "1"  # the workers keep all cores busy
-    # In a new environment, each worker would compile all modules, for half a minute.
-    session.run("python", "-m", "pytest", "--collect-only", "-q", *session.posargs, silent=True)
     pytest(session, *WORKERS)
 
 
@@ -167,7 +165,7 @@ def minimal(session: nox.Session) -> None:
     install(session, "-c", "constraints/minimal.txt", "-e", ".", *MINIMAL)
     session.run("python", "-c", "import gem_core")
     newest = ("--ignore", "tests/docs") if session.python == "3.13" else ()
-    pytest(session, "-n", "2", "--dist", "worksteal", "-m", "not once", *newest)
+    pytest(session, *WORKERS, "-m", "not once", *newest)
 
 
 @nox.session(python=["3.10", "3.13"])
@@ -381,6 +379,7 @@ def test_trainer(session: nox.Session, trainer: str, *args: str) -> None:
     packages = str(own) if own.exists() else f"constraints/{trainer}.txt"
     install_trainer(session, packages)
     session.env[f"GEM_CORE_{trainer.upper()}"] = "1"
+    session.env["OMP_NUM_THREADS"] = "1"  # beside other sessions, torch's threads mostly wait for each other
     # A trainer that does not start fails in every run, each one after its own time limit.
     pytest(session, f"tests/trainers/{trainer}", "-W", "ignore::DeprecationWarning", "--maxfail=5", *args)
     reject_skipped_tests(session)
@@ -516,7 +515,7 @@ def changes_nothing(session: nox.Session) -> None:
 @nox.session(venv_backend="none")
 def demo(session: nox.Session) -> None:
     """Run the demo; the session fails unless the agent learns the game."""
-    session.env["OMP_NUM_THREADS"] = "1"  # beside other sessions, torch's threads mostly wait for each other
+    session.env["OMP_NUM_THREADS"] = "1"  # as in `test_trainer`
     folder = session.create_tmp() + "/demo"
     shutil.rmtree(folder, ignore_errors=True)  # a checkpoint of an older version is an error
     session.run("python", "-m", "gem_lab.train.demo", "--out", folder)

@@ -18,4 +18,5 @@ def check_type(name: str, value: object, kind: type, advice: str) -> None:
         ConfigError: The argument has another type.
     """
     if not isinstance(value, kind):
-        raise expected(name, value, f"a {kind.__name__}, {advice}")
+        article = "an" if kind.__name__[0] in "AEIO" else "a"
+        raise expected(name, value, f"{article} {kind.__name__}, {advice}")

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 import gem_core
-from gem_bridges.pettingzoo import AECEnv, ParallelEnv
 from gem_chat import AppendContext
 from gem_chat.tools import register_tool
 from gem_core import advantages
@@ -61,12 +60,10 @@ MISTAKES: list[tuple[Callable[[], object], type[Exception], str]] = [
     (lambda: open_sandbox("process").run(5), ConfigError, "code=5: expected a text"),
     (lambda: open_sandbox("process").run("1", stdin=5), ConfigError, "stdin=5: expected a text"),
     (lambda: compare(anything, None), ConfigError, "expected a Record, such as Record.read("),
-    (lambda: evaluate({}), ConfigError, "config={}: expected a EvalConfig"),
-    (lambda: to_atif({}), ConfigError, "episode={}: expected a Episode"),
+    (lambda: evaluate({}), ConfigError, "config={}: expected an EvalConfig"),
+    (lambda: to_atif({}), ConfigError, "episode={}: expected an Episode"),
     (lambda: Recipe.of(5), ConfigError, "options=5: expected a Mapping, such as {'model': "),
     (lambda: Recipe.of("model"), ConfigError, "options='model': expected a Mapping"),
-    (lambda: AECEnv("multi:KuhnPoker-v0"), ConfigError, "env='multi:KuhnPoker-v0': expected a MultiAgentEnv"),
-    (lambda: ParallelEnv(WORDLE), ConfigError, "env=<Wordle game:Wordle-v0>: expected a MultiAgentEnv"),
     (lambda: check_env("game:Wordle-v0", rules=[]), ConfigError, "rules=[]: expected one or more of"),
 ]  # fmt: skip
 

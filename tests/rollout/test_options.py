@@ -51,16 +51,27 @@ def test_a_config_sets_its_options_and_others_keep_their_defaults() -> None:
         ({"share": "a"}, "share='a': expected a number"),
         ({"harness": "pi", "context": "template"}, "gem.harness='pi' needs --gem.context='append'"),
         ({"harness": "codex", "context": "rebuild"}, "needs --gem.context='append', not 'rebuild'"),
-        ({"harness": "nope"}, "harness 'nope' is neither a registered harness"),
-        ({"harness": "nope --prompt {prompt}"}, "nor a command whose program is on the PATH"),
-        ({"harness": "tests.trainers.talker:tlak"}, "no 'tlak' in tests.trainers.talker. Did you mean talk"),
-        ({"harness": ""}, "harness '' is neither a registered harness"),
     ],
 )
 def test_mistakes_are_rejected_in_one_line(given: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=message) as caught:
         WithRows.read(given, prefix="--gem.")
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("harness", "message"),
+    [
+        ("nope", "harness 'nope' is neither a registered harness"),
+        ("nope --prompt {prompt}", "nor a command whose program is on the PATH"),
+        ("tests.trainers.talker:tlak", "no 'tlak' in tests.trainers.talker. Did you mean talk"),
+        ("", "harness '' is neither a registered harness"),
+    ],
+)
+def test_a_harness_that_cannot_play_is_rejected(harness: str, message: str) -> None:
+    pytest.importorskip("aiohttp", reason="needs the extra 'serve'")
+    with pytest.raises(ConfigError, match=message):
+        WithRows.read({"harness": harness}, prefix="--gem.")
 
 
 def test_contexts() -> None:

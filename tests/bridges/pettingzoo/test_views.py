@@ -23,6 +23,13 @@ def table(id):
     return gem_core.make(id, opponent="self")
 
 
+@pytest.mark.parametrize("view", [AECEnv, ParallelEnv])
+@pytest.mark.parametrize("env", ["multi:KuhnPoker-v0", None, gem_core.make("game:Wordle-v0")])
+def test_a_view_is_one_of_a_multi_agent_environment(view, env):
+    with pytest.raises(ConfigError, match=r"env=.*: expected a MultiAgentEnv, such as gem_core.make"):
+        view(env)
+
+
 def test_a_game_agent_by_agent():
     env = AECEnv(table("multi:TicTacToe-v0"))
     env.reset(seed=0)

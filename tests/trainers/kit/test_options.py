@@ -30,9 +30,14 @@ def test_an_episode_has_several_rows_if_contexts_are_rebuilt_or_rows_are_turns(
     rows: Any, context: Any, several: bool
 ) -> None:
     assert RowOptions.read({"rows": rows, "context": context}).has_several_rows == several
-    assert RowOptions.read({"rows": rows, "harness": "tests.trainers.talker:talk"}).has_several_rows
     with pytest.raises(ConfigError, match="--rows"):
         RowOptions.read({"rows": "episode"}, prefix="--")
+
+
+@pytest.mark.parametrize("rows", ["auto", "turn"])
+def test_an_episode_of_an_agent_that_owns_its_loop_has_several_rows(rows: Any) -> None:
+    pytest.importorskip("aiohttp", reason="needs the extra 'serve'")
+    assert RowOptions.read({"rows": rows, "harness": "tests.trainers.talker:talk"}).has_several_rows
 
 
 @dataclass(frozen=True)
