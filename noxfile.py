@@ -2,7 +2,7 @@
 
 Sessions that keep two cores busy run one after the other, because beside others they take longer;
 `three_at_a_time` runs the rest side by side. Each pytest session writes a JUnit file, and the last session adds
-them up in one closing line.
+the files up in one closing line.
 """
 
 from __future__ import annotations
