@@ -1,8 +1,8 @@
 """Test sessions: `nox` runs the default ones, `nox -l` lists them all.
 
 Sessions that keep two cores busy run one after the other, because beside others they take longer;
-`three_at_a_time` runs the rest side by side. Each pytest session writes a JUnit file, and the last session adds
-the files up in one closing line.
+`three_at_a_time` runs the rest side by side. Each pytest session writes a JUnit file, and the last session
+adds them up in one closing line.
 """
 
 from __future__ import annotations
