@@ -15,14 +15,14 @@ help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /\1|/' | column -t -s '|'
 
 $(VENV)/train: pyproject.toml constraints/dev.txt
-	@echo "Creating $(VENV): about 1.2 GB of disk and 1 to 4 minutes, mostly for PyTorch."
+	@echo "Creating $(VENV): about 1.2 GB of disk and up to 3 minutes, mostly for PyTorch."
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) -c constraints/dev.txt uv
 	$(UV_PIP) -e '.[train]'
 	@touch $@
 
 $(VENV)/ready: $(VENV)/train
-	@echo "Adding the test dependencies to $(VENV): about 0.6 GB and 2 minutes."
+	@echo "Adding the test dependencies to $(VENV): about 0.6 GB and 1 minute."
 	$(UV_PIP) -e '.[train,ray,rg,math,search,serve,dense,mcp,vision,eval,view,docs,test,lint]' 'nox[uv]'
 	@touch $@
 
@@ -30,7 +30,7 @@ demo: $(VENV)/train  ## train a tiny agent on a number game in about 3 minutes a
 	$(BIN)/python -m gem_lab.train.demo --out runs/demo
 
 test: $(VENV)/ready  ## run every test (prints requirements first)
-	@echo "make test: 9 GB of disk with the installs, about 40 minutes on 2 cores (make test-core: 15)."
+	@echo "make test: 9 GB of disk with the installs, about 35 minutes on 2 cores (make test-core: 14)."
 	$(BIN)/nox
 
 test-core: $(VENV)/ready  ## run the tests of gem_core only
