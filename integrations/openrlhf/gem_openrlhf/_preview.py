@@ -196,7 +196,7 @@ def _notes(args: Any, sources: Sequence[SourceRows]) -> Iterator[str]:
     players = {source.player for source in sources}
     files = [file for text in (args.data.prompt_dataset, args.eval.dataset) for file in split_words(text)[0]]
     for file in dict.fromkeys(filter(on_hub, files)):
-        yield f"{file} is no file here, so OpenRLHF takes it from the Hub; only the run reads it"
+        yield f"{file} is not a local file, so OpenRLHF loads it from the Hub; only the run reads it"
     if args.eval.dataset and args.eval.steps == -1:
         yield "--eval.steps=-1: no evaluation takes place"
     if agent and reward.model_name_or_path:

@@ -242,7 +242,7 @@ def test_what_openrlhf_takes_from_the_hub_is_noted(
     monkeypatch.chdir(tmp_path)
     write_files(tmp_path)
     (found,) = plan_of([*ACCEPTED, "--data.prompt_dataset", name], capsys)["notes"]
-    assert found.startswith(f"{name} is no file here, so OpenRLHF takes it from the Hub")
+    assert found.startswith(f"{name} is not a local file, so OpenRLHF loads it from the Hub")
 
 
 def test_no_note_without_its_cause(
