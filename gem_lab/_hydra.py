@@ -34,11 +34,6 @@ def read_flags(arguments: Sequence[str]) -> Any:
     return flags
 
 
-def compose_command(folder: str | Path, name: str, flags: Any, overrides: Sequence[str]) -> Any:
-    """Return the first result of `compose_job`."""
-    return compose_job(folder, name, flags, overrides)[0]
-
-
 def compose_job(folder: str | Path, name: str, flags: Any, overrides: Sequence[str]) -> tuple[Any, Any]:
     """Return the config of a command with ``@hydra.main``, and hydra's section ``job``.
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from gem_core.trainers import Plan
 from gem_core.trainers._plugin import errors_in_one_line
-from gem_lab._hydra import compose_command, read_flags
+from gem_lab._hydra import compose_job, read_flags
 from gem_rl2 import _SUPPORTED
 from gem_rl2._activation import activate
 from gem_rl2._options import check_added, check_config, prepare
@@ -33,7 +33,7 @@ def check(arguments: list[str]) -> Plan:
     upstream = find()
     folder = Path(upstream.algorithms.__file__ or "").parents[1] / "trainer" / "config"
     flags = read_flags(arguments)
-    config, base = (compose_command(folder, "ppo", flags, words) for words in (flags.overrides, ()))
+    config, base = (compose_job(folder, "ppo", flags, words)[0] for words in (flags.overrides, ()))
     check_added(flags.overrides, config, base, upstream)
     OmegaConf.resolve(config)
     prepare(config, upstream)

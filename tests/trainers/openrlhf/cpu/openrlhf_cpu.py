@@ -91,7 +91,7 @@ def without_dashboard(module: Any) -> None:
 
 
 def adam(module: Any) -> None:
-    """Use PyTorch's AdamW, because DeepSpeed would compile its own for two minutes."""
+    """Use PyTorch's AdamW as a stand-in for DeepSpeed's, which would be compiled for two minutes."""
     import torch
 
     class FusedAdam(torch.optim.AdamW):
