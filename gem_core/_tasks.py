@@ -131,7 +131,8 @@ class EnvChoice:
         Raises:
             ConfigError: The text has none of these forms, or the weight is not above 0.
         """
-        form = r"\s*([^()=\s]+)\s*(?:\((.*)\))?(?:\s*\bas\s+(\w[\w.-]*))?\s*(?:=\s*([^=()\s]+))?\s*"
+        file = r"[^:]*\.py:[\w.]+"  # the folders may have any name
+        form = rf"\s*({file}|[^()=\s]+)\s*(?:\((.*)\))?(?:\s*\bas\s+(\w[\w.-]*))?\s*(?:=\s*([^=()\s]+))?\s*"
         try:
             match = re.fullmatch(form, text, re.DOTALL)
             if match is None:

@@ -15,6 +15,7 @@ from gem_core.errors import ConfigError, GemError
 from gem_core.rollout import EnvPool
 from gem_core.tasks import EVAL_SEEDS, EnvChoice, make_tasks, read_task, write_tasks
 from gem_core.trainers import pack_task, unpack_task
+from gem_core.trainers._tasks import split_tasks
 from tests.support import ImageEnv
 
 EASY = EnvChoice("game:GuessTheNumber-v0-easy")
@@ -34,10 +35,33 @@ MIX = [EASY, EnvChoice("game:Mastermind-v0", {"max_turns": 9}, 3.0)]
         ("game:A-v0(size=3)as a = 2", EnvChoice("game:A-v0", {"size": 3, "as": "a"}, 2.0)),
         ("game:A-v0(name=') as b')", EnvChoice("game:A-v0", {"name": ") as b"})),
         ("gas:as-v0", EnvChoice("gas:as-v0")),
+        ("game:A-v0(path='b.py:C')", EnvChoice("game:A-v0", {"path": "b.py:C"})),
+        ("A-v0(path='b.py:C', size=3)=2", EnvChoice("A-v0", {"path": "b.py:C", "size": 3}, 2.0)),
     ],
 )
 def test_parse(text, expected):
     assert EnvChoice.parse(text) == expected
+
+
+PLACES = ["plain", "my project", "a=b", "x(1)", "b[2]", "p\u00e4th", "it's", "com,ma", "as x", "c.py d"]
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("rest", ["", "(max_turns=3)", " as own", "(max_turns=3) as own=0.5", "=2"])
+def test_an_environment_in_a_file_of_any_folder(place, rest, tmp_path, monkeypatch):
+    """The absolute path, which trainers read again, has characters that separate words elsewhere."""
+    folder = tmp_path / place
+    folder.mkdir()
+    (folder / "own.py").write_text(
+        "from gem_envs._games.guess_the_number import GuessTheNumber\n\nclass Own(GuessTheNumber): ...\n"
+    )
+    monkeypatch.chdir(folder)
+    choice = EnvChoice.parse(f"own.py:Own{rest}")
+    assert choice.env_id == f"{folder / 'own.py'}:Own"
+    assert EnvChoice.parse(f"{choice.text}={choice.weight:g}") == choice
+    assert EnvChoice.parse(f" {folder}/own.py:Own{rest} ") == choice
+    (task,) = split_tasks([choice.text], "train", 1)
+    assert EnvChoice.of(task).label == choice.label
 
 
 @pytest.mark.parametrize(

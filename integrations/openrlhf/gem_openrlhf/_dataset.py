@@ -7,6 +7,7 @@ OpenRLHF reads the files itself. The tasks of the environments are added to its 
 from __future__ import annotations
 
 import functools
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -39,7 +40,7 @@ def split_words(text: str | None) -> tuple[list[str], list[EnvChoice]]:
         )
     for word in map(str.strip, words):
         _, colon, rest = word.partition(":")
-        if colon and not rest.startswith("//") and not Path(word).exists():
+        if colon and not rest.startswith("//") and not os.path.exists(word):  # a Path may be too long
             envs.append(EnvChoice.parse(word))
         else:
             files.append(word)

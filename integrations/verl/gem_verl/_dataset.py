@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import os
 import re
 import sys
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -201,7 +201,7 @@ def _read_env(entry: str) -> EnvChoice:
             f"{entry!r}: a file has no weight, because each epoch plays all of its rows; the weights of "
             "environments are relative to the rows of the files"
         )
-    if Path(entry).exists():
+    if os.path.exists(entry):  # a Path may be too long
         raise ConfigError(f"{entry!r}: verl reads files that end with {_FORMATS}")
     return EnvChoice.parse(entry)
 

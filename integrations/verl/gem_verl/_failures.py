@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import transfer_queue as tq
 
@@ -43,6 +43,11 @@ class Lost(NamedTuple):
     source: str
     cause: str
     episode: Episode | None
+
+
+def source_of(data_source: Any) -> str:
+    """Return the source of a row, which some rows of a file may lack."""
+    return UNKNOWN if data_source is None or data_source == "" else str(data_source)
 
 
 @dataclass

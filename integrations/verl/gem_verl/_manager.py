@@ -66,7 +66,7 @@ class GemAgentLoopWorker(_Worker):  # type: ignore[misc]
             samples=int(prompt.get("__rollout_n__", rollout.n)),
             position_limit=get_max_position_embeddings(self.model_config.hf_config),
             validating=bool(trajectory["validate"]),
-            source=str(prompt.get("data_source") or _failures.UNKNOWN),
+            source=_failures.source_of(prompt.get("data_source")),
             agent=agent,
         )
         _failures.group.set(group)  # for this task only: each prompt runs in its own

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from hydra.utils import get_class
@@ -47,12 +47,12 @@ class _Table(NamedTuple):
     Attributes:
         name: File of the rows, or a phrase for the rows of all files.
         rows: Hugging Face dataset.
-        joined: Whether verl finds the column ``agent_name`` in each batch, even if these rows lack it.
+        joined: Columns that verl finds in each batch, even if these rows lack them.
     """
 
     name: str
     rows: Any
-    joined: bool
+    joined: Collection[str]
 
 
 def make_plan(config: Any, train: Any, val: Any) -> Plan:
@@ -136,7 +136,7 @@ def _count_sources(config: Any, split: Split, dataset: Any, loops: Mapping[str, 
         return
     files = dataset.files if ours else [(f"the files for {split}", dataset)]
     for name, part in files:
-        joined = "agent_name" in (dataset.missing if ours else part.dataframe.column_names)
+        joined = dataset.missing if ours else part.dataframe.column_names
         yield from _count_table(config, split, _Table(name, part.dataframe, joined), loops)
     if ours and dataset.tasks:
         _check_loop(config, AGENT_NAME, loops, f"{len(dataset.tasks)} {split} rows of environments")
@@ -160,8 +160,8 @@ def _count_table(config: Any, split: Split, table: _Table, loops: Mapping[str, A
         label = source if source is None else str(source)
         column = _unplayable(agent, row, prompt)
         examples.setdefault(column, row.get(column))
-        kinds[agent, label, column, _unrewarded(config, row)] += 1
-    if (table.joined or "agent_name" in columns) and names_differ:
+        kinds[agent, label, column, _unrewarded(config, row, table.joined)] += 1
+    if "agent_name" in {*table.joined, *columns} and names_differ:
         problem = "verl plays rows that name no agent loop only if no other row names one"
         _require_manager(config, f"{table.name}: {problem}")
     for (agent, source, column, missing), count in kinds.items():
@@ -191,10 +191,11 @@ def _unplayable(agent: str, row: Mapping[str, Any], prompt: str) -> str:
     return prompt if agent in VERL_LOOPS and not (listed and messages) else ""
 
 
-def _unrewarded(config: Any, row: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return what a row lacks that verl's reward manager reads."""
+def _unrewarded(config: Any, row: Mapping[str, Any], joined: Collection[str]) -> tuple[str, ...]:
+    """Return what a row lacks that verl's reward manager reads; a function of the user's may take None."""
     truth, own = row.get("reward_model"), config.reward.custom_reward_function.path
-    missing = ("data_source",) if row.get("data_source") is None else ()
+    named = "data_source" in {*row, *joined} if own else row.get("data_source") is not None
+    missing = () if named else ("data_source",)
     if isinstance(truth, Mapping) and "ground_truth" in truth and (own or truth["ground_truth"] is not None):
         return missing
     return (*missing, "reward_model.ground_truth")

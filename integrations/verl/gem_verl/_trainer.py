@@ -221,7 +221,7 @@ class GemTrainer(v1.PPOTrainer):  # type: ignore[misc]
         data = tq.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=names)
         sources = list(data["data_source"]) if "data_source" in data else [_failures.UNKNOWN] * len(keys)
         rows = zip(keys, data["response_mask"].unbind(), sources, strict=True)
-        played = {session_of(key): str(source) for key, mask, source in rows if mask.any()}
+        played = {session_of(key): _failures.source_of(source) for key, mask, source in rows if mask.any()}
         counts = self._ledgers["train"].close_step(
             f"step {self.global_steps}", played.values(), [(each.source, each.cause) for each in lost], filled
         )
@@ -289,7 +289,8 @@ class GemTrainer(v1.PPOTrainer):  # type: ignore[misc]
         rewards = [None if fails else reward for reward, fails in zip(infos["reward"], failed, strict=True)]
         turns = [count for count, fails in zip(sample_turns, failed, strict=True) if not fails]
         infos = {**infos, "reward": rewards}  # verl's means skip None
-        played = [str(source) for source, fails in zip(data_sources, failed, strict=True) if not fails]
+        sources = map(_failures.source_of, data_sources)
+        played = [source for source, fails in zip(sources, failed, strict=True) if not fails]
         lost = [(each.source, each.cause) for each in _failures.take_lost("eval")]
         step = f"validation after step {self.global_steps}"
         counts = self._ledgers["eval"].close_step(step, played, lost)

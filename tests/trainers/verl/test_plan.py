@@ -243,6 +243,25 @@ def test_what_a_user_adds_is_accepted(folder: Path, monkeypatch: pytest.MonkeyPa
     }
 
 
+def test_a_reward_function_may_take_rows_without_a_source(folder: Path) -> None:
+    """verl passes it None, and in a mix the file of a row without the column."""
+    (folder / "reward.py").write_text("def compute_score(**given):\n    return 1.0\n")
+    some = [question(n) | {"data_source": None if n % 2 else "mine"} for n in range(8)]
+    none = [{name: value for name, value in question(n).items() if name != "data_source"} for n in range(8)]
+    write("pyarrow", some, folder, "some")
+    write("pyarrow", none, folder, "none")
+    words = [SYNC, GRPO, "reward.custom_reward_function.path=reward.py"]
+    scorer = "single_turn_agent", "compute_score in reward.py"
+    assert plan_of(*words, train="some.parquet").sources[:2] == [
+        SourceRows("train", "mine", *scorer, 4),
+        SourceRows("train", "the files for train without data_source", *scorer, 4),
+    ]
+    plan = plan_of(*DATASET, *words, train=f"none.parquet,some.parquet,{GAMES}")
+    assert [source.rows for source in plan.sources if source.split == "train"] == [8, 4, 4, 16]
+    for data in ([], DATASET):
+        assert "reads data_source" in rejection_of(*data, *words, train="none.parquet")
+
+
 def test_the_rows_of_a_dataset_of_ones_own_are_not_judged(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

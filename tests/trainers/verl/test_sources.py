@@ -210,6 +210,25 @@ def test_the_cause_is_that_of_the_worker(
     assert cause in str(caught.value)
 
 
+@pytest.mark.parametrize("source", [None, "", 0, False, 7, "unknown"])
+@pytest.mark.parametrize("validating", [False, True], ids=["train", "eval"])
+def test_rows_that_name_no_source_are_counted_under_one_name(
+    validating: bool, source: Any, queue: MemoryQueue
+) -> None:
+    trainer = make_trainer("algorithm.adv_estimator=gem_grpo")
+    name = _failures.UNKNOWN if source is None or source == "" else str(source)
+    rows = [question(0), own(1) | {"data_source": source}, own(2, "raises") | {"data_source": source}]
+    if validating:
+        metrics = validate(trainer, queue, rows)
+    else:
+        play(trainer, rows)
+        metrics = trainer.step_metrics(train(trainer, queue, 3))
+    prefix = "val-aux/" * validating
+    counted = {key for key in metrics if "gem/played/" in key or "gem/failed/" in key}
+    assert counted == {f"{prefix}gem/{kind}/{of}" for kind in ("played", "failed") for of in (GSM8K, name)}
+    assert metrics[f"{prefix}gem/played/{name}"] == metrics[f"{prefix}gem/failed/{name}"] == 2
+
+
 def test_a_step_without_any_episode_names_the_cause(queue: MemoryQueue) -> None:
     trainer = make_trainer("algorithm.adv_estimator=grpo")
     play(trainer, [own(0, "raises")])
