@@ -46,7 +46,7 @@ def check_trainer_names(names: list[str]) -> None:
     known = trainer_names()
     for name in names:
         if name not in known:
-            raise UnknownName(unknown("trainer", name, known))
+            raise UnknownName(unknown("trainer", str(name), known))
 
 
 def load_trainer(name: str) -> TrainerPlugin:

@@ -11,6 +11,7 @@ from collections.abc import Hashable, Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
+from gem_core._util.checks import expected
 from gem_core.advantages._batch import (
     IntArray,
     StatsChoice,
@@ -323,8 +324,8 @@ def gdpo(
     weights = np.ones(len(components))
     if component_weights is not None:
         weights = check_numbers("component_weights", component_weights)
-        if len(weights) != len(components):
-            raise ConfigError(f"component_weights: {len(weights)} weights for {len(components)} components")
+        if len(weights) != len(components) or not weights.any():
+            raise expected("component_weights", component_weights, f"{len(components)} weights, not all 0")
     sums = np.zeros(len(turns.starts))
     for weight, rewards in zip(weights, components, strict=True):
         _, scores = turns.returns_of(rewards, gamma)

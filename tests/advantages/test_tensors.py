@@ -375,7 +375,7 @@ def nan_in_row_1():
         (lambda r, m: gdpo(r, m, r), r"reward_components has shape \(2, 3\): expected \(rows, tokens, comp"),
         (lambda r, m: gdpo(r, m, torch.zeros(2, 2, 1)), r"reward_components has shape \(2, 2\)"),
         (lambda r, m: gdpo(r, m, nan_in_row_1()), "reward_components: not finite in row 1, turn 0"),
-        (lambda r, m: gdpo(r, m, torch.ones(2, 3, 2), component_weights=[1.0]), "1 weights for 2 components"),
+        (lambda r, m: gdpo(r, m, torch.ones(2, 3, 2), component_weights=[1.0]), r"\[1\.0\]: expected 2"),
         (lambda r, m: gdpo(r, m, torch.ones(2, 3, 1), component_weights=["a"]), "expected numbers"),
         (lambda r, m: gdpo(r, m, torch.ones(2, 3, 1), component_weights=[math.nan]), "finite numbers"),
         (lambda r, m: reference.rebn.tensors(r, m, None, None, 0.9), r"further arguments by name only"),

@@ -9,7 +9,7 @@ import time
 
 from oat.args import default_args_validation
 
-from gem_core._util.checks import check_int, check_number
+from gem_core._util.checks import check_int, check_number, expected
 from gem_core.errors import ConfigError
 from gem_core.rollout._options import read_object
 from gem_core.trainers._options import reject_changed
@@ -24,16 +24,21 @@ SIZES = (
     "gpus", "num_groups", "rollout_batch_size", "rollout_batch_size_per_device", "train_batch_size",
     "train_batch_size_per_device", "sync_params_every", "logging_steps", "num_ppo_epochs",
     "generate_max_length", "max_train", "max_eval", "eval_n", "max_model_len", "length_norm_constant",
+    "zpg", "lora_alpha", "shm_size_mb", "max_save_num", "max_save_mem",
 )  # fmt: skip
 """Flags with a whole number of at least 1. With a smaller one, Oat divides by zero, or does nothing."""
+OFF_OR_SIZE = {"top_k": -1, "eval_top_k": -1, "eval_batch_size": -1, "lora_rank": 0}
+"""Flags with a whole number of at least 1, or the value that turns them off."""
 POSITIVE = ("temperature", "top_p", "eval_top_p", "tis_c", "vllm_gpu_ratio", "max_step_adjustment")
 """Flags with a number above 0."""
 NOT_NEGATIVE = (
     "eval_temperature", "cliprange", "cliprange_value", "vf_coef", "beta", "learning_rate",
-    "critic_learning_rate", "max_norm", "lr_warmup_ratio",
+    "critic_learning_rate", "max_norm", "lr_warmup_ratio", "l2",
 )  # fmt: skip
 """Flags with a number of at least 0. Oat ignores a negative one, or turns the sign of a gradient around."""
 AT_MOST_1 = ("top_p", "eval_top_p", "vllm_gpu_ratio", "lr_warmup_ratio")
+BELOW_1 = ("adam_beta_1", "adam_beta_2", "lora_dropout")
+"""Flags with a number of at least 0 and below 1."""
 PAPER = {"ddof": 0, "eps": 1e-9, "scope": "trained"}
 
 
@@ -73,6 +78,9 @@ def _check_numbers(args: Args) -> None:
     for name in SIZES:
         if getattr(args, name) is not None:  # no limit
             check_int(_flag(name), getattr(args, name), 1)
+    for name, off in OFF_OR_SIZE.items():
+        if (value := getattr(args, name)) != off and value < 1:
+            raise expected(_flag(name), value, f"a whole number of at least 1, or {off}")
     check_int("--eval-generate-max-length", args.eval_generate_max_length, 0)
     check_int("--group-rank", args.group_rank, 0, args.num_groups - 1)
     check_int("--num-gpus-per-actor", args.num_gpus_per_actor, 1, args.learners)
@@ -85,6 +93,9 @@ def _check_numbers(args: Args) -> None:
             check_number(_flag(name), value, above=0, high=high)
         else:
             check_number(_flag(name), value, 0, high)
+    for name in BELOW_1:
+        if not 0 <= (value := getattr(args, name)) < 1:
+            raise expected(_flag(name), value, "a number of at least 0 and below 1")
 
 
 def _flag(name: str) -> str:

@@ -23,6 +23,7 @@ from gem_core.trainers._estimators import unknown_estimator
 from gem_core.trainers._options import RowOptions, option_at, reject_changed, reject_listed
 from gem_core.trainers._weights import RowAverage
 from gem_openrlhf import _SUPPORTED
+from gem_openrlhf._numbers import check_numbers
 
 OPENRLHF_FLAGS = ("estimator", "remote_url")
 """Options that have flags in OpenRLHF."""
@@ -134,6 +135,7 @@ def check_args(args: Any, options: GemOptions) -> None:
     Raises:
         ConfigError: A flag is not supported; the message names it and the reason.
     """
+    check_numbers(args)
     reject_listed(_SUPPORTED, args, {"always": True}, prefix="--")
     name = options.estimator or str(args.algo.advantage.estimator)
     if name not in estimator_names():

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from gem_core._util.files import write_json_lines
-from gem_core._util.messages import join_or
+from gem_core._util.messages import error_text, join_or
 from gem_core.errors import ConfigError
 from gem_core.tasks import TaskRow
 from gem_core.trainers import pack_task, unpack_task
@@ -21,6 +21,8 @@ from gem_core.trainers._tasks import check_tasks, read_tasks
 
 SUFFIXES = (".jsonl", ".json", ".parquet", ".csv", ".arrow")
 """Names of files from which RL2 recognizes a format; it takes another path for the name of a dataset."""
+_MAX_ROWS = 10**12
+"""Number of rows of a file that is not read; no index of a split lies behind its end."""
 NO_IMAGES = "RL2's rows cannot hold pixels; train on it with verl, OpenRLHF, or `gem-core train`"
 
 
@@ -59,11 +61,11 @@ def check_file(path: str, *, for_training: bool = False) -> int | None:
         for_training: Whether to reject rows whose item is for evaluation only.
 
     Returns:
-        Number of rows; None for another file.
+        Number of rows, of which a split may take some; None for another file.
 
     Raises:
-        ConfigError: There is no such file, or it has no rows; a row names no environment, has its own prompt,
-            or is rejected; or an environment cannot be built. The message names the line.
+        ConfigError: There is no such file or split, or it has no rows; a row names no environment, has its
+            own prompt, or is rejected; or an environment cannot be built. The message names the line.
     """
     file = Path(path.rpartition("@")[2])
     advice = "`gem-core export --to rl2` writes such a file"
@@ -72,6 +74,8 @@ def check_file(path: str, *, for_training: bool = False) -> int | None:
         raise ConfigError(f"{path}: there is no such file; {advice}")
     if file.is_file() and file.suffix not in SUFFIXES:
         raise ConfigError(f"{path}: expected a name that ends with {join_or(SUFFIXES)}; {advice}")
+    if file.suffix in SUFFIXES:
+        _rows_of_split(path, _MAX_ROWS)
     count = check_tasks(tasks_of(path), no_images=NO_IMAGES, for_training=for_training)
     if not _is_read(path):
         return None
@@ -84,13 +88,32 @@ def tasks_of(path: str) -> Iterator[tuple[str, TaskRow]]:
     """Return the location and the task of each row of a local JSON Lines file; other files yield none.
 
     Args:
-        path: As in `check_file`.
+        path: As in `check_file`. A split such as ``train[:80%]`` takes some of the rows.
 
     Raises:
-        ConfigError: A row names no environment, or has its own prompt.
+        ConfigError: A row names no environment, or has its own prompt; or there is no such split.
     """
-    if _is_read(path):
-        yield from read_tasks(path.rpartition("@")[2], _read_row)
+    if not _is_read(path):
+        return
+    rows = read_tasks(path.rpartition("@")[2], _read_row)
+    if "@" in path:
+        every = list(rows)
+        rows = (every[index] for part in _rows_of_split(path, len(every)) for index in part)
+    yield from rows
+
+
+def _rows_of_split(path: str, count: int) -> list[range]:
+    """Return the indices of the rows that the split before ``@`` takes from a file of `count` rows."""
+    from datasets import ReadInstruction
+
+    split = path.rpartition("@")[0] or "train"
+    try:
+        parts = ReadInstruction.from_spec(split).to_absolute({"train": count})
+    except (AssertionError, ValueError) as error:
+        raise ConfigError(
+            f"{path}: {error_text(error)}; a file has only the split train, or parts such as train[:80%]"
+        ) from error
+    return [range(part.from_ or 0, count if part.to is None else part.to) for part in parts]
 
 
 def _is_read(path: str) -> bool:

@@ -12,6 +12,7 @@ import importlib
 from pathlib import Path
 from typing import Any
 
+from gem_core._util.checks import expected
 from gem_core.trainers import Plan
 from gem_core.trainers._plugin import errors_in_one_line
 from gem_lab._hydra import compose_job, read_flags
@@ -33,6 +34,8 @@ def check(arguments: list[str]) -> Plan:
     upstream = find()
     folder = Path(upstream.algorithms.__file__ or "").parents[1] / "trainer" / "config"
     flags = read_flags(arguments)
+    if "://" not in (place := flags.config_path or str(folder)) and not Path(place).is_absolute():
+        raise expected("--config-path", place, "a whole path, because hydra looks for others beside gem_rl2")
     config, base = (compose_job(folder, "ppo", flags, words)[0] for words in (flags.overrides, ()))
     check_added(flags.overrides, config, base, upstream)
     OmegaConf.resolve(config)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from gem_core._util.checks import expected
+from gem_core._util.checks import check_int, check_number, expected
 from gem_core.advantages._declaration import Need
 from gem_core.errors import ConfigError
 from gem_core.rollout._limits import TokenLimit
@@ -189,6 +189,12 @@ def check_args(
     Raises:
         ConfigError: A setting is not supported; the message names it and the reason.
     """
+    check_number("temperature", args.temperature, above=0)  # TRL divides by it
+    check_number("top_p", args.top_p, above=0, high=1)
+    for name in ("epsilon", "epsilon_high", "delta", "beta", "learning_rate", "max_grad_norm"):
+        check_number(name, option_at(args, name), 0, optional=True)
+    for name in ("num_iterations", "max_completion_length", "gradient_accumulation_steps"):
+        check_int(name, option_at(args, name), 1, optional=True)
     choice.check_group_size("num_generations", args.num_generations)
     reject_changed(args, SETTINGS)
     if not own_rows:

@@ -11,7 +11,7 @@ from typing import Any
 import verl.trainer
 from omegaconf import OmegaConf
 
-from gem_core._util.checks import check_int, expected
+from gem_core._util.checks import check_int, check_number, expected
 from gem_core.errors import ConfigError
 from gem_core.trainers._options import option_at
 
@@ -38,6 +38,13 @@ _COUNTS: dict[str, int | None] = {
 """Options that verl reads as whole numbers, with their lower bounds."""
 _OPTIONAL_COUNTS = {"data.gen_batch_size": 0, "trainer.total_training_steps": 0}
 """Same, for options that may be None."""
+_POSITIVE = {f"{_ROLLOUT}.temperature": None, f"{_ROLLOUT}.top_p": 1, f"{_ROLLOUT}.val_kwargs.top_p": 1}
+"""Options with a number above 0, and their upper bounds. verl divides by the temperature."""
+_NOT_NEGATIVE = (
+    f"{_ROLLOUT}.val_kwargs.temperature", f"{_ACTOR}.optim.lr", f"{_ACTOR}.clip_ratio",
+    f"{_ACTOR}.clip_ratio_low", f"{_ACTOR}.clip_ratio_high", f"{_ACTOR}.grad_clip",
+)  # fmt: skip
+"""Options with a number of at least 0. A negative one turns the sign of a gradient around."""
 
 
 def check_values(config: Any) -> None:
@@ -57,6 +64,10 @@ def check_values(config: Any) -> None:
         check_int(option, option_at(config, option), low)
     for option, low in _OPTIONAL_COUNTS.items():
         check_int(option, option_at(config, option), low, optional=True)
+    for option, high in _POSITIVE.items():
+        check_number(option, option_at(config, option), above=0, high=high)
+    for option in _NOT_NEGATIVE:
+        check_number(option, option_at(config, option), 0)
     batch, part = config.data.train_batch_size, config.data.get("gen_batch_size")
     single = ("algorithm.filter_groups.enable", "trainer.v1.sampler.sync_refill_failed_groups")
     if part and batch % part and _mode(config) == "sync" and not any(option_at(config, o) for o in single):

@@ -81,6 +81,20 @@ def test_the_declared_estimators_are_openrlhfs(capsys: pytest.CaptureFixture[str
             ("--algo.advantage.estimator", "gem_gdpo", "--algo.kl.init_coef", "0.1"),
             r"init_coef=0\.1: gem_gdpo reads the components",
         ),
+        ((*REBN, "--rollout.temperature", "0"), r"--rollout\.temperature=0\.0: expected a number above 0"),
+        ((*REBN, "--rollout.top_p", "1.5"), r"--rollout\.top_p=1\.5: expected a number above 0 and up to 1"),
+        (
+            (*REBN, "--rollout.batch_size", "0"),
+            r"--rollout\.batch_size=0: expected a whole number of at least 1",
+        ),
+        (
+            (*REBN, "--data.max_samples", "-1"),
+            r"--data\.max_samples=-1: expected a whole number of at least 1",
+        ),
+        ((*REBN, "--train.max_epochs", "0"), r"--train\.max_epochs=0: expected a whole number"),
+        ((*REBN, "--eval.temperature", "-1"), r"--eval\.temperature=-1\.0: expected a number of at least 0"),
+        ((*REBN, "--actor.adam.lr", "-0.1"), r"--actor\.adam\.lr=-0\.1: expected a number of at least 0"),
+        ((*REBN, "--actor.eps_clip", "nan"), r"--actor\.eps_clip=nan: expected a finite number"),
         ((*REBN, "--algo.advantage.gamma", "1.5"), r"gamma=1\.5: expected a number from 0 to 1"),
         (
             (*REBN, "--algo.dynamic_filtering_enable", "--rollout.n_samples_per_prompt", "2", *AGENT),

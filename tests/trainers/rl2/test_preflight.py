@@ -44,6 +44,12 @@ def test_mistakes_are_named(
     section = find().data_section("train")
     mistakes = {
         (f"{section}.path=nosuch.jsonl",): "nosuch.jsonl: there is no such file; `gem-core export --to rl2`",
+        (f"{section}.path=test@train.jsonl",): "a file has only the split train",
+        (f"{section}.path=train@x@train.jsonl",): "train@x@train.jsonl",
+        (f"{section}.path='train[:0]@train.jsonl'",): "has no rows",
+        (f"{section}.path='train[:-15]@train.jsonl'",): "has only 5 rows",
+        ("--config-path=conf",): "--config-path='conf': expected a whole path",
+        ("--config-path=/nosuch",): "nosuch",
         ("+foo=3",): "+foo: nothing reads this option",
         ("++gamma=0.5",): "+gamma: nothing reads this option",
         ("+adv.rebn={dof: 1}",): "unknown option 'adv.rebn.dof' of rebn",
@@ -71,6 +77,20 @@ def test_mistakes_are_named(
     lines = plan_of("rl2", [*flags, *accepted(), "+every=4", "+adv.rebn={ddof: 1}"], capsys)
     assert "estimator: rebn(gamma=0.9, ddof=1), statistics of all turns collected for a step" in lines
     assert not any("test_freq" in line for line in lines)
+
+
+def test_each_split_takes_its_rows_of_one_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Rows for evaluation only may be in the part that no training reads."""
+    monkeypatch.chdir(tmp_path)
+    sources = [EnvChoice("game:GuessTheNumber-v0-easy")]
+    write([*make_tasks(sources, 20), *make_tasks(sources, 4, split="eval")], "both.jsonl")
+    train, test = (find().data_section(split) for split in SPLITS)
+    words = [word for word in accepted() if ".path=" not in word]
+    paths = [f"{train}.path='train[:20]@both.jsonl'", f"{test}.path='train[20:]@both.jsonl'"]
+    lines = plan_of("rl2", [*words, *paths, "trainer.test_freq=2"], capsys)
+    assert [line.split(" of ")[0] for line in lines[:2]] == ["train: 20 rows", "eval: 4 rows"]
 
 
 def test_a_custom_environment_is_accepted(

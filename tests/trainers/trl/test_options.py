@@ -42,6 +42,12 @@ def make(tmp_path: Path, *, options: GemConfig | None = None, dataset: Any = Non
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
+        ({"temperature": 0.0}, "temperature=0.0: expected a number above 0"),
+        ({"top_p": 1.5}, "top_p=1.5: expected a number above 0 and up to 1"),
+        ({"learning_rate": -1e-6}, "learning_rate=-1e-06: expected a number of at least 0"),
+        ({"epsilon": -0.2}, "epsilon=-0.2: expected a number of at least 0"),
+        ({"num_iterations": 0}, "num_iterations=0: expected a whole number of at least 1"),
+        ({"max_completion_length": 0}, "max_completion_length=0: expected a whole number of at least 1"),
         ({"scale_rewards": "batch"}, "scale_rewards=batch: belongs to TRL's own advantages"),
         ({"scale_rewards": "none"}, "scale_rewards=none: "),
         ({"multi_objective_aggregation": "normalize_then_sum"}, "multi_objective_aggregation="),
