@@ -10,16 +10,18 @@ import functools
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 from gem_core._core import Split
+from gem_core._tasks import check_labels
 from gem_core.errors import ConfigError
 from gem_core.tasks import EnvChoice, TaskRow, make_tasks
 from gem_core.trainers._imports import replaced
 from gem_core.trainers._tasks import split_tasks
 from gem_openrlhf import TRAINER
-from gem_openrlhf._labels import OWN_SOURCE, OwnLabel, names_task, openrlhf_row
+from gem_openrlhf._labels import OwnLabel, names_task, openrlhf_row, own_source
 
 T = TypeVar("T")
 
@@ -30,26 +32,48 @@ _WORD = re.compile(r"""(?:[^,()]|\((?:[^()'"]|'[^']*'|"[^"]*"|\([^()]*\))*\))+""
 def split_words(text: str | None) -> tuple[list[str], list[EnvChoice]]:
     """Split the value of ``--data.prompt_dataset`` or ``--eval.dataset`` into data files and environments.
 
+    An environment that is listed several times has the sum of its weights.
+
     Raises:
         ConfigError: A parenthesis or a word is missing, or an environment cannot be read.
     """
-    files, envs, words = [], [], _WORD.findall(text or "")
-    if ",".join(words) != (text or ""):
-        raise ConfigError(
-            f"{text!r}: expected data files and environments, separated by commas; is a parenthesis missing?"
-        )
-    for word in map(str.strip, words):
+    files: list[str] = []
+    envs: dict[str, EnvChoice] = {}
+    for word in _words(text or ""):
         _, colon, rest = word.partition(":")
         if colon and not rest.startswith("//") and not os.path.exists(word):  # a Path may be too long
-            envs.append(EnvChoice.parse(word))
+            env = EnvChoice.parse(word)
+            before = envs[env.text].weight if env.text in envs else 0.0
+            envs[env.text] = replace(env, weight=before + env.weight)
         else:
             files.append(word)
-    return files, envs
+    check_labels(envs.values())
+    return files, [*envs.values()]
+
+
+def _words(text: str) -> list[str]:
+    words = _WORD.findall(text)
+    if ",".join(words) != text:  # the names of files may have a parenthesis without another one
+        words = text.split(",")
+        if not all(word and (os.path.exists(word.strip()) or _WORD.fullmatch(word)) for word in words):
+            raise ConfigError(
+                f"{text!r}: expected data files and environments, separated by commas; is a parenthesis "
+                "missing?"
+            )
+    return [word.strip() for word in words]
 
 
 def join_words(files: Iterable[str], envs: Iterable[EnvChoice]) -> str:
-    """Return what `split_words` reads, with absolute paths in the ids of environments."""
-    return ",".join([*files, *(f"{env.text}={env.weight:g}" for env in envs)])
+    """Return what `split_words` reads, with absolute paths in the ids of environments.
+
+    Raises:
+        ConfigError: A path has a character that separates words.
+    """
+    files, words = [*files], {env.text: str(env.weight).removesuffix(".0") for env in envs}
+    text = ",".join([*files, *(f"{env}={weight}" for env, weight in words.items())])
+    if split_words(text) != (files, [EnvChoice.parse(f"{env}={weight}") for env, weight in words.items()]):
+        raise ConfigError(f"{text!r}: move the file to a folder without commas and parentheses in its name")
+    return text
 
 
 def tasks_beside(envs: Sequence[EnvChoice], split: Split, rows: int | None, seed: int) -> list[TaskRow]:
@@ -122,6 +146,8 @@ def prepare_datasets(original: Callable[..., Any]) -> Callable[..., Any]:
     return prepare
 
 
+NO_LABELS = "gem_label"
+"""Column with the tasks beside files for which the user names no column with labels."""
 NO_LABEL_KEY = "the agent of gem_openrlhf needs the label of each row: --data.label_key label"
 
 
@@ -134,9 +160,8 @@ def plays_rows(agent_func_path: str | None) -> bool:
 
 def _own_row(row: dict[str, Any], key: str) -> dict[str, Any]:
     """Return a row of a file with its source; the label of one that is no task becomes an `OwnLabel`."""
-    label, source = row.get(key), row.get("datasource") or OWN_SOURCE
-    kept = label is None or names_task(label)
-    return row | {key: label if kept else OwnLabel(source, label), "datasource": source}
+    label, source = "" if key == NO_LABELS else row.get(key), own_source(row)
+    return row | {key: label if names_task(label) else OwnLabel(source, label), "datasource": source}
 
 
 def _row_of(task: TaskRow, data: Any) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from difflib import get_close_matches
+from glob import glob
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -36,6 +37,7 @@ def unread_files(files: Sequence[str]) -> list[str]:
     for file in files:
         path = Path(file.partition("@")[0])
         read = path.is_file() and path.suffix in (*_READABLE, ".py")  # .py: a script that loads data
+        read = read or (path.suffix in _READABLE and bool(glob(file, recursive=True)))
         if not (read or path.is_dir() or "://" in file or on_hub(file)):
             problem = "OpenRLHF does not read such files" if path.is_file() else "there is no such file"
             raise ConfigError(f"{file}: {problem}{_similar(path)}")
@@ -72,7 +74,7 @@ def read_rows(file: str, split: Split, args: Any) -> Iterator[tuple[str, Any]]:
     Raises:
         ConfigError: A row cannot be read.
     """
-    if not file.endswith(".jsonl"):
+    if not file.endswith(".jsonl") or not _has_lines(Path(file)):
         rows = enumerate(blend([file], None, split, args), start=1)
         yield from ((f"{file}, row {number}", row) for number, row in rows)
         return
@@ -87,13 +89,21 @@ def read_rows(file: str, split: Split, args: Any) -> Iterator[tuple[str, Any]]:
         raise ConfigError(f"{place}: {error}") from None
 
 
+def _has_lines(path: Path) -> bool:
+    """Return whether each line of a file is a row, unlike in one list and in files that match a pattern."""
+    if not path.is_file():
+        return False
+    with path.open(encoding="utf-8", errors="replace") as file:
+        return not file.read(1000).lstrip("\ufeff \t\r\n").startswith("[")
+
+
 def blend(files: Sequence[str], probabilities: str | None, split: Split, args: Any) -> Any:
     """Return the rows of local files, as OpenRLHF reads them together.
 
     Args:
         files: Paths, at least one.
         probabilities: Value of ``--data.prompt_probs``.
-        split: Training or evaluation.
+        split: Training or evaluation; only training limits the rows of each file.
         args: OpenRLHF's flags.
 
     Raises:
@@ -107,8 +117,9 @@ def blend(files: Sequence[str], probabilities: str | None, split: Split, args: A
     if part != "train":
         raise ConfigError(f"--{option} {part}: {files[0]} has no such split; those of files are named train")
     quiet = SimpleNamespace(args=args, print=lambda *_: None, is_rank_0=lambda: False)
+    given = {"seed": args.train.seed, "max_count": args.data.max_samples} if split == "train" else {}
     try:
-        return blending_datasets(",".join(files), probabilities, strategy=quiet, dataset_split=part)
+        return blending_datasets(",".join(files), probabilities, strategy=quiet, dataset_split=part, **given)
     except Exception as error:  # datasets and pyarrow raise anything
         raise ConfigError(f"{', '.join(files)}: OpenRLHF cannot read this: {error_line(error)}") from error
 

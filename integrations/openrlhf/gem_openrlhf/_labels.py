@@ -8,7 +8,7 @@ only one float32 reward per sample.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -112,6 +112,12 @@ def played_label(source: str, episode: Episode | None, row: Row | None, needs: C
     outline = None if episode is None else without_tokens(episode, needs).to_dict()
     spans, turns = (row.spans, list(row.turns)) if row else ([], [])
     return json.dumps({_KEY: outline, "source": source, "spans": spans, "turns": turns})
+
+
+def own_source(row: Mapping[str, Any]) -> str:
+    """Return the source of one of the user's own rows, whose ``datasource`` may be any value, or none."""
+    source = row.get("datasource")
+    return OWN_SOURCE if source is None or source == "" else str(source)
 
 
 def source_of(label: Any) -> str:

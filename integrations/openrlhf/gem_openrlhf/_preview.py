@@ -13,9 +13,9 @@ from gem_core.tasks import EnvChoice, TaskRow
 from gem_core.trainers import Plan
 from gem_core.trainers._plan import SourceRows, count_rows, describe_budget
 from gem_core.trainers._tasks import check_tasks
-from gem_openrlhf._dataset import NO_LABEL_KEY, plays_rows, split_words, spread, tasks_beside
+from gem_openrlhf._dataset import NO_LABEL_KEY, NO_LABELS, plays_rows, split_words, spread, tasks_beside
 from gem_openrlhf._files import blend, check_defines, check_knows_tasks, on_hub, read_rows, unread_files
-from gem_openrlhf._labels import OWN_SOURCE, names_task, task_of
+from gem_openrlhf._labels import names_task, own_source, task_of
 from gem_openrlhf._options import GAE_OF_BOTH, GemOptions, estimator_names
 
 OUR_AGENT = "--train.agent_func_path $(gem-core path openrlhf-agent)"
@@ -23,11 +23,15 @@ OURS, THEIRS = "gem-core's agent", "OpenRLHF's single-turn agent"
 
 
 class _Row(NamedTuple):
-    """A row of the data, with its place for messages; `task` is None for one of the user's own rows."""
+    """A row of the data, with its place for messages; `task` is None for one of the user's own rows.
+
+    `labeled`: whether the row has a label.
+    """
 
     place: str
     source: str
     task: TaskRow | None
+    labeled: bool = True
 
 
 def preview(args: Any, options: GemOptions) -> Plan:
@@ -74,22 +78,25 @@ def _sources(split: Split, text: str | None, args: Any, options: GemOptions) -> 
             "environment has its weight after ="
         )
     limit = args.data.max_samples
-    rows = [row for file in files if file not in unread for row in _rows(file, split, args)[:limit]]
+    rows = found = [row for file in files if file not in unread for row in _rows(file, split, args)]
     if files and not unread:
-        blend(files, probs, split, args)  # the files may not fit together
+        _check_labels(found, args)
+        read = blend(files, probs, split, args)  # the files may not fit together
+        if probs is not None or len(read) < len(found):
+            rows = [_row("", row, args) for row in read]
     tasks = tasks_beside(envs, split, len(rows) if files else None, args.train.seed) if envs else []
     env_rows = [_Row("", EnvChoice.of(task).label, task) for task in tasks]
     for row in env_rows[:1]:
         check_knows_tasks(args.train.agent_func_path, row.source)
     check_tasks(
-        ((row.place, row.task) for row in [*rows, *env_rows] if row.task is not None),
+        ((row.place, row.task) for row in [*found, *env_rows] if row.task is not None),
         options.wrappers,
         no_images=lambda: images_unsupported(args),
         for_training=split == "train",
     )
     used = spread(rows, env_rows)[:limit]
     kept = {row.source for row in used}
-    sources = dict.fromkeys(row.source for row in [*rows, *env_rows])
+    sources = dict.fromkeys(row.source for row in [*found, *env_rows])
     if lost := " and ".join(source for source in sources if source not in kept):
         raise ConfigError(
             f"--data.max_samples {limit} leaves no row of {lost}: OpenRLHF uses the first {limit} rows of "
@@ -160,15 +167,45 @@ def _row(place: str, row: Any, args: Any) -> _Row:
     if plays_rows(agent):
         if key is None:
             raise ConfigError(NO_LABEL_KEY)
-        if row.get(key) is None:
-            raise ConfigError(f"{place}: no label in the column {key!r}; set --data.label_key to another one")
+        if row.get(key) is None and not args.reward.remote_url:
+            raise _no_label(place, key)
         if not args.reward.remote_url:
             raise ConfigError(
                 f"{place}: the label {row[key]!r:.80} names no task, and nothing else rewards the row; set "
                 "--reward.remote_url to your reward function or server (for a reward model, the URL of "
                 "openrlhf.cli.serve_rm)"
             )
-    return _Row(place, row.get("datasource") or OWN_SOURCE, None)
+    if not agent or plays_rows(agent):
+        _check_prompt(place, row[args.data.input_key], args.data)
+    return _Row(place, own_source(row), None, key == NO_LABELS or key in row)
+
+
+def _no_label(place: str, key: str) -> ConfigError:
+    return ConfigError(f"{place}: no label in the column {key!r}; set --data.label_key to another one")
+
+
+def _check_labels(rows: Sequence[_Row], args: Any) -> None:
+    """Check that some file has the column of the labels; where others lack it, OpenRLHF reads None."""
+    own = [row for row in rows if row.task is None]
+    if own and plays_rows(args.train.agent_func_path) and not any(row.labeled for row in rows):
+        raise _no_label(own[0].place, args.data.label_key)
+
+
+def _check_prompt(place: str, prompt: Any, data: Any) -> None:
+    """Check that OpenRLHF's single-turn agent can read a prompt.
+
+    Raises:
+        ConfigError: It cannot.
+    """
+    listed = isinstance(prompt, list) and all(isinstance(each, Mapping) and "role" in each for each in prompt)
+    chat = data.apply_chat_template
+    if not (isinstance(prompt, str) or (listed and prompt if chat else data.input_template)):
+        wanted = "a text or a list of messages" if chat else "a text"
+        hint = "; for a list of messages, add --data.apply_chat_template" if listed and not chat else ""
+        raise ConfigError(
+            f"{place}: nothing plays the prompt {prompt!r:.60} in the column {data.input_key!r}: expected "
+            f"{wanted}{hint}"
+        )
 
 
 def _estimator(args: Any, options: GemOptions) -> str:
@@ -230,7 +267,7 @@ def _notes(args: Any, sources: Sequence[SourceRows]) -> Iterator[str]:
                 f"{args.train.batch_size}, so OpenRLHF makes no step of the optimizer for them"
             )
     if args.data.prompt_probs:
-        yield "--data.prompt_probs draws from the rows of the files; the numbers above count each row once"
+        yield "--data.prompt_probs draws from the rows of the files, so the numbers above count some twice"
 
 
 def images_unsupported(args: Any) -> str | None:

@@ -27,7 +27,7 @@ from gem_core.trainers._interface import unsupported
 from gem_core.trainers._options import flag_fields, import_modules, reject_changed
 from gem_core.trainers._plugin import errors_in_one_line
 from gem_openrlhf import _SUPPORTED, TRAINER
-from gem_openrlhf._dataset import NO_LABEL_KEY, join_words, split_words
+from gem_openrlhf._dataset import NO_LABELS, join_words, split_words
 from gem_openrlhf._hooks import check_interface
 from gem_openrlhf._options import OPENRLHF_FLAGS, VARIABLE, GemOptions, check_args, estimator_names
 from gem_openrlhf._preview import preview
@@ -172,10 +172,8 @@ def prepare(parsed: argparse.Namespace) -> Plan:
 def add_environments(parsed: argparse.Namespace) -> None:
     """Complete the flags of a run whose lists of data contain environments.
 
-    Their ids get absolute paths, gem_core's agent plays them, and their tasks need a column for the label.
-
-    Raises:
-        ConfigError: The files have no such column.
+    Their ids get absolute paths, gem_core's agent plays them, and their tasks need a column for the label,
+    also if the files have none.
     """
     lists = {name: split_words(getattr(parsed, name)) for name in ("data.prompt_dataset", "eval.dataset")}
     if not any(envs for _, envs in lists.values()):
@@ -186,9 +184,8 @@ def add_environments(parsed: argparse.Namespace) -> None:
     if not getattr(parsed, "train.agent_func_path"):
         setattr(parsed, "train.agent_func_path", str(TRAINER.file_path("agent")))
     if getattr(parsed, "data.label_key") is None:
-        if any(files for files, _ in lists.values()):
-            raise ConfigError(NO_LABEL_KEY)
-        setattr(parsed, "data.label_key", "label")
+        has_files = any(files for files, _ in lists.values())
+        setattr(parsed, "data.label_key", NO_LABELS if has_files else "label")
 
 
 def with_runtime_env(job: dict[str, Any], options: GemOptions) -> dict[str, Any]:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
-from gem_openrlhf import _dataset
+from gem_openrlhf import _dataset, _train_ppo_ray
 from gem_openrlhf._executor import GemExecutor
 from gem_openrlhf._labels import OwnLabel, names_task, openrlhf_row, played_of, source_of, task_of, write
+from gem_openrlhf._preview import preview
 from openrlhf.trainer import ppo_trainer
 from openrlhf.trainer.ppo_utils.samples_generator import SamplesGenerator
 from openrlhf.utils.agent import AgentExecutorBase, SingleTurnAgentExecutor
@@ -317,6 +320,136 @@ def test_rows_of_files_keep_their_labels_for_other_agents(
     assert row == ["ones", "<user>1?<assistant>", OwnLabel("ones", "1"), None]
     words[-1] = "sourced.jsonl,gsm8k/train.jsonl"  # in which rows without the column get None
     assert Counter(row[0] for row in loaders(*words, *AGENT[:2])[0]) == {"ones": 1, "default": 16}
+
+
+def plan_and_rows(*words: str) -> tuple[dict[str, dict[str, int]], dict[str, dict[str, int]]]:
+    """Return the number of rows of each source in the plan of a run, and in OpenRLHF's own data."""
+    plans: list[Any] = []
+    with mock.patch.object(_train_ppo_ray, "preview", lambda *args: plans.append(preview(*args))):
+        train, evaluation = loaders(*words)
+    planned: dict[str, dict[str, int]] = {"train": {}, "eval": {}}
+    for source in plans[0].sources:
+        planned[source.split][source.source] = source.rows
+    sources = {"train": train, "eval": evaluation}
+    return planned, {split: dict(Counter(row[0] for row in rows)) for split, rows in sources.items()}
+
+
+def write_lines(name: str, rows: list[dict[str, Any]]) -> None:
+    Path(name).write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def test_a_label_may_be_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """OpenRLHF passes the reward function None for a missing label, and "" without --data.label_key."""
+    monkeypatch.chdir(tmp_path)
+    words = question_words(tmp_path)
+    write_lines("some.jsonl", [{"question": "1?", "answer": "1"}, {"question": "2?", "answer": None}])
+    write_lines("none.jsonl", [{"question": "3?"}])
+    data = ("--data.prompt_dataset", f"some.jsonl,none.jsonl,{GUESS}")
+    questions = {row[1][6:8]: row[2] for row in loaders(*words, *data)[0] if row[0] == "default"}
+    labels = {"1?": "1", "2?": None, "3?": None}
+    assert questions == {name: OwnLabel("default", label) for name, label in labels.items()}
+    with pytest.raises(ConfigError, match=r"none.jsonl, line 1: no label in the column 'answer'; set"):
+        loaders(*words, "--data.prompt_dataset", f"none.jsonl,{GUESS}")
+    without = [word for word in words if word not in ("--data.label_key", "answer")]
+    rows = loaders(*without, *data)[0]
+    assert [row[2] for row in rows if row[0] == "default"] == [OwnLabel("default", "")] * 3
+    assert [names_task(row[2]) for row in rows if row[0] == GUESS] == [True] * 3
+    (played,) = play(
+        agent(tmp_path, "dict(rewards=float(label is None))"), [("3?", OwnLabel("default", None))]
+    )
+    assert played["reward"] == 1.0
+
+
+@pytest.mark.parametrize("source", [0, 7, False, 1.5, ["a"], {"of": "a"}, "a", "", None])
+def test_a_source_may_be_any_value(source: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_lines("own.jsonl", [{"question": "1?", "answer": "1", "datasource": source}] * 2)
+    words = question_words(tmp_path, "--data.prompt_dataset", f"own.jsonl,{GUESS}")
+    planned, read = plan_and_rows(*words)
+    assert (
+        planned
+        == read
+        == {"train": {"default" if source in ("", None) else str(source): 2, GUESS: 2}, "eval": {}}
+    )
+
+
+NAMES = ["a=1", "a b", "p\u00e4th", "a(1)", "a(1", "a)", "a:b", "it's", "a(it's)", 'a"b', "*"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_file_may_have_any_name(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = question_words(tmp_path)
+    for file in ["b", "c"] if name == "*" else [name]:
+        write_lines(f"{file}.jsonl", [{"question": "1?", "answer": "1"}] * 2)
+    planned, read = plan_and_rows(*words, "--data.prompt_dataset", f"{name}.jsonl,{GUESS}(max_turns=3)=0.5")
+    rows = 4 if name == "*" else 2
+    assert planned == read == {"train": {"default": rows, f"{GUESS}(max_turns=3)": rows // 2}, "eval": {}}
+
+
+@pytest.mark.parametrize("indent", [None, 1])
+def test_a_file_of_lines_may_be_one_list(
+    indent: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = question_words(tmp_path, "--data.prompt_dataset", f"list.jsonl,{GUESS}")
+    Path("list.jsonl").write_text(json.dumps([{"question": "1?", "answer": "1"}] * 2, indent=indent))
+    planned, read = plan_and_rows(*words)
+    assert planned == read == {"train": {"default": 2, GUESS: 2}, "eval": {}}
+
+
+@pytest.mark.parametrize(
+    ("words", "lost"),
+    [
+        (("--data.prompt_probs", "0.5,0.5"), ""),
+        (("--data.prompt_probs", "0.5,0.5", "--data.max_samples", "10"), ""),
+        (("--data.max_samples", "10"), "leaves no row of two"),
+        (("--data.max_samples", "60"), ""),
+        (("--data.max_samples", "10", "--eval.dataset", f"two.jsonl,{GUESS}=0.05"), f"no row of {GUESS}"),
+        (("--data.max_samples", "60", "--eval.dataset", f"two.jsonl,{GUESS}=0.05"), ""),
+    ],
+)
+def test_the_plan_has_the_rows_of_the_run(
+    words: tuple[str, ...], lost: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, count in (("one", 10), ("two", 100)):
+        write_lines(f"{name}.jsonl", [{"question": "1?", "answer": "1", "datasource": name}] * count)
+    files = "two.jsonl" if "--eval.dataset" in words else "one.jsonl,two.jsonl"
+    given = question_words(tmp_path, "--data.prompt_dataset", f"{files},{GUESS}=0.5", *words)
+    if lost:
+        with pytest.raises(ConfigError, match=lost):
+            loaders(*given)
+    else:
+        planned, read = plan_and_rows(*given)
+        assert planned == read
+        assert len(read["train"]) == (2 if files == "two.jsonl" else 3)
+
+
+def test_an_environment_that_is_listed_twice_has_both_weights() -> None:
+    files, envs = _dataset.split_words(f"a.jsonl,{GUESS}=0.25,{MASTERMIND},{GUESS}=0.5")
+    assert (files, [(env.label, env.weight) for env in envs]) == (
+        ["a.jsonl"],
+        [(GUESS, 0.75), (MASTERMIND, 1)],
+    )
+    tasks = _dataset.tasks_beside(envs, "eval", 8, seed=0)
+    assert len({(task["env_id"], task["seed"]) for task in tasks}) == 6 + 8
+    with pytest.raises(ConfigError, match="are named 'a'; change one name"):
+        _dataset.split_words(f"{GUESS} as a,{MASTERMIND} as a")
+
+
+def test_words_with_absolute_paths_are_the_same_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("a b", "a=b", "a(b)"):
+        (tmp_path / name).mkdir()
+        monkeypatch.chdir(tmp_path / name)
+        files, envs = _dataset.split_words("rows.jsonl,own.py:Own(max_turns=3)=0.123456789")
+        assert _dataset.split_words(_dataset.join_words(files, envs)) == (files, envs)
+    (tmp_path / "a,b").mkdir()
+    monkeypatch.chdir(tmp_path / "a,b")
+    with pytest.raises(ConfigError, match="move the file to a folder without commas"):
+        _dataset.join_words(*_dataset.split_words("own.py:Own"))
 
 
 def test_the_runs_flags_reach_the_agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -56,6 +56,9 @@ MISTAKES = {
     ("--data.prompt_dataset", "empty.jsonl"): "empty.jsonl has no rows",
     ("--data.prompt_dataset", "latin.jsonl"): "latin.jsonl: 'utf-8' codec can't decode",
     ("--data.prompt_dataset", "no-prompt.jsonl"): "no-prompt.jsonl, line 1: no prompt in the column 'input'",
+    ("--data.prompt_dataset", "number.jsonl", *REWARD): "line 1: nothing plays the prompt 3 in",
+    ("--data.prompt_dataset", "chat.jsonl", *REWARD): "for a list of messages, add --data",
+    ("--data.prompt_dataset", "list.jsonl", *REWARD, "--data.apply_chat_template"): "plays the prompt ['a']",
     ("--data.prompt_dataset", "/none/train"): "/none/train: there is no such file",
     ("--data.prompt_dataset", "own.json1"): "own.json1: there is no such file. Did you mean own.json",
     ("--data.prompt_dataset", "data/train.jsnol"): "no such file. Did you mean data/train.jsonl?",
@@ -107,6 +110,9 @@ def write_files(folder: Path) -> None:
         "null.jsonl": '{"input": "1 + 1?", "label": null}\n',
         "empty.jsonl": "",
         "no-prompt.jsonl": '{"input": null, "label": "a"}\n',
+        "number.jsonl": '{"input": 3, "label": "a"}\n',
+        "chat.jsonl": '{"input": [{"role": "user", "content": "1 + 1?"}], "label": "a"}\n',
+        "list.jsonl": '{"input": ["a"], "label": "a"}\n',
         "numbers.jsonl": '{"input": "1 + 1?", "label": 2}\n',
         "reward.py": "def reward_func(queries, prompts, labels): ...\n",
         "plain.py": "class AgentExecutor: ...\n",
@@ -263,8 +269,13 @@ def test_rows_that_openrlhf_can_read_are_accepted(
     write_files(tmp_path)
     row = {"input": "a\u2028b\x85c\x0c", "label": "[" * 100_000}
     Path("odd.jsonl").write_text("\ufeff" + json.dumps(row, ensure_ascii=False) + "\n", "utf-8")
-    plan = plan_of([*ACCEPTED, *REWARD, "--data.prompt_dataset", "odd.jsonl"], capsys)
-    assert plan["sources"] == ["train | default | OpenRLHF's single-turn agent | reward.py | 1"]
+    template = ("--data.input_template", "Question: {}")  # makes a text of anything
+    for words in (
+        ("odd.jsonl",), ("chat.jsonl", "--data.apply_chat_template"), ("number.jsonl", *template),
+        ("list.jsonl", *template),
+    ):  # fmt: skip
+        plan = plan_of([*ACCEPTED, *REWARD, "--data.prompt_dataset", *words], capsys)
+        assert plan["sources"] == ["train | default | OpenRLHF's single-turn agent | reward.py | 1"]
 
 
 def test_a_custom_environment_is_accepted(
