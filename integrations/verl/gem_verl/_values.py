@@ -40,11 +40,15 @@ _OPTIONAL_COUNTS = {"data.gen_batch_size": 0, "trainer.total_training_steps": 0}
 """Same, for options that may be None."""
 _POSITIVE = {f"{_ROLLOUT}.temperature": None, f"{_ROLLOUT}.top_p": 1, f"{_ROLLOUT}.val_kwargs.top_p": 1}
 """Options with a number above 0, and their upper bounds. verl divides by the temperature."""
-_NOT_NEGATIVE = (
-    f"{_ROLLOUT}.val_kwargs.temperature", f"{_ACTOR}.optim.lr", f"{_ACTOR}.clip_ratio",
-    f"{_ACTOR}.clip_ratio_low", f"{_ACTOR}.clip_ratio_high", f"{_ACTOR}.grad_clip",
-)  # fmt: skip
-"""Options with a number of at least 0. A negative one turns the sign of a gradient around."""
+_NOT_NEGATIVE = {
+    f"{_ROLLOUT}.val_kwargs.temperature": False,
+    f"{_ACTOR}.optim.lr": False,
+    f"{_ACTOR}.optim.clip_grad": True,
+    f"{_ACTOR}.clip_ratio": False,
+    f"{_ACTOR}.clip_ratio_low": True,
+    f"{_ACTOR}.clip_ratio_high": True,
+}
+"""Options with a number of at least 0, and whether they may be None. A negative one turns a sign around."""
 
 
 def check_values(config: Any) -> None:
@@ -66,8 +70,9 @@ def check_values(config: Any) -> None:
         check_int(option, option_at(config, option), low, optional=True)
     for option, high in _POSITIVE.items():
         check_number(option, option_at(config, option), above=0, high=high)
-    for option in _NOT_NEGATIVE:
-        check_number(option, option_at(config, option), 0)
+    for option, optional in _NOT_NEGATIVE.items():
+        if not (optional and option_at(config, option) is None):
+            check_number(option, option_at(config, option), 0)
     batch, part = config.data.train_batch_size, config.data.get("gen_batch_size")
     single = ("algorithm.filter_groups.enable", "trainer.v1.sampler.sync_refill_failed_groups")
     if part and batch % part and _mode(config) == "sync" and not any(option_at(config, o) for o in single):

@@ -102,7 +102,8 @@ ROLLOUT, ACTOR = "actor_rollout_ref.rollout", "actor_rollout_ref.actor"
         ([f"{ROLLOUT}.val_kwargs.temperature=-1"], "val_kwargs.temperature=-1: expected a number of at"),
         ([f"{ACTOR}.optim.lr=-1e-6"], "optim.lr=-1e-06: expected a number of at least 0"),
         ([f"{ACTOR}.clip_ratio_high=-0.2"], "clip_ratio_high=-0.2: expected a number of at least 0"),
-        ([f"{ACTOR}.grad_clip=null"], "grad_clip=None: expected a number of at least 0"),
+        ([f"{ACTOR}.optim.clip_grad=-1"], "optim.clip_grad=-1: expected a number of at least 0"),
+        ([f"{ACTOR}.clip_ratio=null"], "clip_ratio=None: expected a number of at least 0"),
         (["algorithm.lam=[1]"], r"algorithm.lam=\[1\]: expected a number"),
         (["data.gen_batch_size=3"], "gen_batch_size=3: data.train_batch_size=1024 is not a multiple of it"),
         ([f"{ACTOR}.ppo_mini_batch_size=4"], "is 4 rows per update: expected a multiple of 8"),
@@ -129,6 +130,7 @@ def test_values_at_which_verl_would_fail_in_a_step_are_rejected(overrides: list[
         [f"{ACTOR}.ppo_micro_batch_size_per_gpu=5", "+gem.rows=turn"],
         [f"{ACTOR}.ppo_mini_batch_size=4", f"{ACTOR}.fsdp_config.ulysses_sequence_parallel_size=2"],
         [f"{ROLLOUT}.max_num_seqs=null", f"{ACTOR}.optim.clip_grad=null", "trainer.logger=console"],
+        [f"{ACTOR}.clip_ratio_low=null", f"{ACTOR}.clip_ratio_high=null", f"{ACTOR}.grad_clip=null"],
     ],
 )
 def test_values_that_verl_takes_are_accepted(overrides: list[str]) -> None:
