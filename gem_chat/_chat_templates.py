@@ -7,9 +7,9 @@ import functools
 import json
 import re
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any
 
+from gem_chat._files import read_text
 from gem_core._util.messages import error_line
 from gem_core.errors import ConfigError
 
@@ -96,7 +96,7 @@ def read_template(chat_template: str, tokenizer: Any) -> str:
     if "{{" in chat_template or "{%" in chat_template:
         return chat_template
     try:
-        return Path(chat_template).read_text(encoding="utf-8")
+        return read_text(chat_template)
     except (OSError, ValueError) as error:
         known = ", ".join(map(repr, templates)) or "none"
         raise ConfigError(

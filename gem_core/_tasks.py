@@ -131,10 +131,10 @@ class EnvChoice:
         Raises:
             ConfigError: The text has none of these forms, or the weight is not above 0.
         """
-        file = r"[^:]*\.py:[\w.]+"  # the folders may have any name
-        form = rf"\s*({file}|[^()=\s]+)\s*(?:\((.*)\))?(?:\s*\bas\s+(\w[\w.-]*))?\s*(?:=\s*([^=()\s]+))?\s*"
+        # The folders of a file may have any name.
+        env = r"([^:]*\.py:[\w.]+|[^()=\s]+)\s*(?:\((.*)\))?(?:\s*\bas\s+(\w[\w.-]*))?\s*(?:=\s*([^=()\s]+))?"
         try:
-            match = re.fullmatch(form, text, re.DOTALL)
+            match = re.fullmatch(env, text.strip(), re.DOTALL)
             if match is None:
                 unbalanced = text.count("(") != text.count(")")
                 raise ValueError("a parenthesis is missing" if unbalanced else "there is no id")

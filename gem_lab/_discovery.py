@@ -37,13 +37,13 @@ def trainer_names() -> list[str]:
     return sorted({*_registered, *(entry.name for entry in _entry_points())})
 
 
-def check_trainer_names(names: list[str]) -> None:
-    """Check that all trainers are known.
+def check_trainer_names(names: list[str], *others: str) -> None:
+    """Check that all names are those of trainers, or among `others`.
 
     Raises:
-        UnknownName: A trainer is unknown; the message lists the known ones.
+        UnknownName: A name is unknown; the message lists the known ones.
     """
-    known = trainer_names()
+    known = [*others, *trainer_names()]
     for name in names:
         if name not in known:
             raise UnknownName(unknown("trainer", str(name), known))
@@ -88,6 +88,7 @@ def load_part(name: str, part: PluginFunction) -> Callable[..., Any]:
     try:
         return plugin.load(part)
     except ImportError as error:
+        plugin.supported.require()
         raise UnsupportedTrainer(
             f"{plugin.supported.package} cannot call {name} in this Python environment: {error_line(error)}; "
             "install all that the trainer imports"

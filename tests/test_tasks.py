@@ -37,6 +37,9 @@ MIX = [EASY, EnvChoice("game:Mastermind-v0", {"max_turns": 9}, 3.0)]
         ("gas:as-v0", EnvChoice("gas:as-v0")),
         ("game:A-v0(path='b.py:C')", EnvChoice("game:A-v0", {"path": "b.py:C"})),
         ("A-v0(path='b.py:C', size=3)=2", EnvChoice("A-v0", {"path": "b.py:C", "size": 3}, 2.0)),
+        ("/my files/a.py:B", EnvChoice("/my files/a.py:B")),
+        ("/x=y (1), as z/a.py:B(n=1) as c=2", EnvChoice("/x=y (1), as z/a.py:B", {"n": 1, "as": "c"}, 2.0)),
+        ("game:A-v0(file='b.py:C(d=1)')", EnvChoice("game:A-v0", {"file": "b.py:C(d=1)"})),
     ],
 )
 def test_parse(text, expected):

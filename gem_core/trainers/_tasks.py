@@ -76,8 +76,8 @@ def read_tasks(path: str | Path, read: Callable[[Any], TaskRow]) -> Iterator[tup
     Raises:
         ConfigError: A line cannot be read; the message names the line.
     """
-    with open(path, encoding="utf-8") as file:
-        lines = ((f"{path}, line {number}", line) for number, line in enumerate(file, start=1))
+    with open(path, "rb") as file:  # as bytes, which may begin with a byte order mark
+        lines = ((f"{path}, line {n}", line) for n, line in enumerate(file, start=1) if line.strip())
         yield from read_rows(lines, lambda line: read(read_json(line)))
 
 

@@ -6,9 +6,9 @@ import asyncio
 import os
 import ssl
 from collections.abc import Coroutine
-from pathlib import Path
 from typing import Any, TypeVar
 
+from gem_chat._files import read_text
 from gem_core.errors import ConfigError
 
 T = TypeVar("T")
@@ -51,7 +51,7 @@ def read_token(file: str | None, variable: str) -> str | None:
     Raises:
         ConfigError: The file holds no token of printable ASCII characters.
     """
-    token = os.environ.get(variable) if file is None else Path(file).read_text().strip()
+    token = os.environ.get(variable) if file is None else read_text(file).strip()
     if file is None and not token:
         return None
     if not token or not token.isascii() or not token.isprintable() or " " in token:

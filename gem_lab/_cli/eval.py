@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from gem_chat._files import read_text
 from gem_core.errors import ConfigError
 from gem_lab._cli import _console
 from gem_lab._cli._arguments import CliCommand, add_json_flag, add_option_flags, given_options, is_pattern
@@ -146,11 +148,12 @@ def _lines(text: str) -> list[str]:
     if not text.startswith("@"):
         return [text]
     try:
-        with open(text[1:], encoding="utf-8") as file:
-            lines = [line.strip() for line in file]
+        lines = [re.sub(r"(^|\s)#.*", "", line).strip() for line in read_text(text[1:]).split("\n")]
     except OSError as error:
         raise ConfigError(f"--env {text}: {error.strerror}") from None
-    return [line for line in lines if line and not line.startswith("#")]
+    if not any(lines):
+        raise ConfigError(f"--env {text}: the file names no environment; expected one in each line")
+    return [line for line in lines if line]
 
 
 def _read_key(variable: str) -> str:
@@ -170,7 +173,10 @@ def _show(outcome: EvalOutcome) -> None:
             f"seed {failed[0].seed}: {failed[0].error}"
         )
     if outcome.repeated:
-        _console.note(f"{outcome.repeated} calls failed and were retried")
+        many = (
+            "1 call failed and was" if outcome.repeated == 1 else f"{outcome.repeated} calls failed and were"
+        )
+        _console.note(f"{many} retried")
     _console.note(
         f"{outcome.folder}: {outcome.played} episodes played; for a web page, run "
         f"`gem-core report {outcome.folder}`"

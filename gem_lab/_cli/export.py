@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gem_core.errors import ConfigError
@@ -65,8 +66,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Write the rows, after building every environment once to report wrong arguments early."""
     from gem_core.tasks import EnvChoice, TaskRow, make_tasks, write_tasks
-    from gem_lab._discovery import load_part
+    from gem_lab._discovery import check_trainer_names, load_part
 
+    check_trainer_names([args.to], "tasks")
+    if args.to == "tasks" and Path(args.out).suffix in (".parquet", ".csv", ".arrow"):
+        raise ConfigError(f"--out {args.out}: the format of tasks is JSON Lines; end the name with .jsonl")
     write = write_tasks if args.to == "tasks" else load_part(args.to, "exporter")
     sources = [EnvChoice.parse(text) for text in args.env]
     for source in sources:

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import ast
+import keyword
 import re
+import shlex
+import sys
 from pathlib import Path
 
 from gem_core._util.files import write_atomically
@@ -236,6 +240,10 @@ def run(args: argparse.Namespace) -> int:
         "distribution": module.replace("_", "-"),
     }  # fmt: skip
     env, names["description"], names["floor"] = _KINDS[args.kind]
+    if args.name in _names_in(env) or keyword.iskeyword(args.name):
+        raise ConfigError(f"{args.name} has a meaning in the file already; choose another name")
+    if module in sys.stdlib_module_names:
+        raise ConfigError(f"{module}.py would hide Python's own module {module!r}; choose another name")
     if args.package:
         folder = Path(args.out or names["distribution"])
         templates = {
@@ -244,7 +252,7 @@ def run(args: argparse.Namespace) -> int:
             f"{module}/env.py": env,
             f"test_{module}.py": _TEST,
         }
-        id, install = "{family}:{name}-v0".format(**names), [f"pip install -e {folder}"]
+        id, install = "{family}:{name}-v0".format(**names), [["pip", "install", "-e", str(folder)]]
     else:
         folder = Path(args.out or ".")
         templates = {f"{module}.py": env}
@@ -256,6 +264,13 @@ def run(args: argparse.Namespace) -> int:
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         write_atomically(folder / path, [template.format(**names)])
     _console.note(f"wrote {', '.join(str(folder / path) for path in templates)}")
-    for command in (*install, f"gem-core check {id}", f"gem-core play {id}"):
-        _console.note(f"next: {command}")
+    for command in (*install, *(["gem-core", command, id] for command in ("check", "play"))):
+        _console.note(f"next: {shlex.join(command)}")
     return 0
+
+
+def _names_in(template: str) -> set[str]:
+    """Return the names that a template defines, imports, or reads."""
+    nodes = list(ast.walk(ast.parse(template.format(name="name"))))
+    read = {node.id for node in nodes if isinstance(node, ast.Name)}
+    return read | {node.name for node in nodes if isinstance(node, ast.alias | ast.ClassDef)}

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator
 
+from gem_core._util.messages import unknown
 from gem_core.errors import UnknownName, UnsupportedTrainer
 from gem_lab._cli import _console
 from gem_lab._cli._arguments import CliCommand
@@ -25,15 +27,7 @@ def run(args: argparse.Namespace) -> int:
     from gem_lab._discovery import load_trainer, trainer_names
 
     if args.file is None:
-        rows = []
-        for trainer in trainer_names():
-            try:
-                plugin = load_trainer(trainer)
-            except UnsupportedTrainer as error:
-                _console.note(f"{trainer}: {error}")
-                continue
-            rows += [(f"{trainer}-{file}", str(plugin.file_path(file))) for file in plugin.files]
-        _console.print_table(("file", "path"), rows)
+        _console.print_table(("file", "path"), list(_files()))
         return 0
     for trainer in trainer_names():
         if args.file.startswith(f"{trainer}-"):
@@ -41,4 +35,17 @@ def run(args: argparse.Namespace) -> int:
             if file in plugin.files:
                 _console.print_text(str(plugin.file_path(file)))
                 return 0
-    raise UnknownName(f"unknown file {args.file!r}; `gem-core path` lists all")
+    raise UnknownName(unknown("file", args.file, [name for name, _ in _files()]))
+
+
+def _files() -> Iterator[tuple[str, str]]:
+    """Yield the name and the path of each file; a plugin that cannot be imported is noted."""
+    from gem_lab._discovery import load_trainer, trainer_names
+
+    for trainer in trainer_names():
+        try:
+            plugin = load_trainer(trainer)
+        except UnsupportedTrainer as error:
+            _console.note(f"{trainer}: {error}")
+            continue
+        yield from ((f"{trainer}-{file}", str(plugin.file_path(file))) for file in plugin.files)

@@ -160,7 +160,7 @@ def _read(prompt: str) -> str | None:
             _console.print_text()
             return None
     line = sys.stdin.readline()
-    return line.rstrip("\r\n") if line else None
+    return line.rstrip("\r\n").removeprefix("\ufeff") if line else None
 
 
 def _show(observation: Observation, info: Info) -> None:

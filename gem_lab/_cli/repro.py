@@ -49,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
     from gem_lab._discovery import check_trainer_names, trainer_names
     from gem_lab.repro import Recipe
 
-    check_trainer_names([name for name in args.to or () if name != REFERENCE])
+    check_trainer_names(args.to or [], REFERENCE)
     recipe = Recipe.load(args.file)
     names = args.to or (REFERENCE, *trainer_names())
     results: dict[str, dict[str, object]] = {}

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText, AutoTokenizer
 
+from gem_chat._files import read_text
 from gem_chat._report import stand_in_tokenizer
 from gem_chat._vision import Processor
 from gem_chat._vision_model import forbid_placeholders, is_vision_language
@@ -170,10 +171,7 @@ def load_template(source: str) -> Any:
     """
     path = Path(source)
     if path.is_file():
-        try:
-            return stand_in_tokenizer(path.read_text(encoding="utf-8"))
-        except UnicodeDecodeError:
-            raise ConfigError(f"{source}: expected a text file with a Jinja template") from None
+        return stand_in_tokenizer(read_text(path))
     if path.suffix in (".jinja", ".jinja2", ".txt"):
         raise ConfigError(f"{source}: there is no such file")
     tokenizer = load_tokenizer(source)

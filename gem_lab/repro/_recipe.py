@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from math import gcd
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
-from gem_core._util.checks import check_number, defaults, expected
-from gem_core._util.foreign_json import read_json
-from gem_core._util.options import Bounds
+from gem_chat._files import read_text
+from gem_core._util.checks import check_names, check_number, defaults, expected
+from gem_core._util.entry_points import is_file
+from gem_core._util.options import Bounds, list_options
 from gem_core.advantages import get_estimator, list_estimators
 from gem_core.advantages._declaration import NEEDS
 from gem_core.errors import ConfigError
 from gem_core.rollout import RolloutOptions
 from gem_core.rollout._limits import TokenLimit
 from gem_core.rollout._options import read_object
-from gem_core.tasks import TaskRow, make_tasks
+from gem_core.tasks import EnvChoice, TaskRow, make_tasks
 from gem_core.trainers._estimators import unknown_estimator
 from gem_core.trainers._options import AdvantageOptions
 from gem_lab._arguments import check_type
 from gem_lab._options import RunOptions, TrainingOptions
-from gem_lab.repro._yaml import parse_yaml
+from gem_lab.repro._yaml import parse_json, parse_yaml
 
 CRITIC_ESTIMATOR = "gae"
 """The estimator that needs a critic."""
@@ -87,16 +89,14 @@ class Recipe(TokenLimit, RolloutOptions, TrainingOptions, AdvantageOptions, RunO
             ConfigError: The file has a different format, or `of` rejects its content.
             MissingDependency: The file is YAML, and PyYAML is not installed.
         """
+        text = read_text(path)
         try:
-            text = Path(path).read_text(encoding="utf-8")
-            options = read_json(text) if Path(path).suffix == ".json" else parse_yaml(text)
+            options = parse_json(text) if Path(path).suffix == ".json" else parse_yaml(text)
         except ValueError as error:
             raise ConfigError(f"{path}: {error}") from None
         if not isinstance(options, dict):
             raise ConfigError(f"{path}: expected options with values, such as 'env: game:Mastermind-v0'")
-        recipe = cls.of(options, f"{path}: ")
-        folder = Path(path).parent / recipe.model
-        return replace(recipe, model=str(folder.resolve())) if folder.is_dir() else recipe
+        return cls.of(options, f"{path}: ")._placed(Path(path).resolve().parent)
 
     @classmethod
     def of(cls, options: Mapping[str, Any], prefix: str = "") -> Recipe:
@@ -112,10 +112,15 @@ class Recipe(TokenLimit, RolloutOptions, TrainingOptions, AdvantageOptions, RunO
         """
         check_type("options", options, Mapping, "such as {'model': 'm', 'env': ['game:Wordle-v0']}")
         values = dict(options)
+        try:
+            check_names(values, [item.name for item in fields(cls)])
+        except ConfigError as error:
+            raise ConfigError(f"{prefix}{error}") from None
         if isinstance(values.get("env"), str):
             values["env"] = [values["env"]]
-        for name in ("gamma", "learning_rate", "critic_learning_rate", "temperature", "step_timeout"):
-            values |= {name: _parse_number(values[name])} if name in values else {}
+        for option in list_options(cls):
+            if option.kind is float and option.name in values:
+                values[option.name] = _parse_number(values[option.name])
         values["estimator_options"] = {
             name: _parse_number(value)
             for name, value in read_object(
@@ -123,6 +128,18 @@ class Recipe(TokenLimit, RolloutOptions, TrainingOptions, AdvantageOptions, RunO
             ).items()
         }
         return cls.read(values, prefix)
+
+    def _placed(self, folder: Path) -> Recipe:
+        """Return the recipe with absolute paths of the files and folders that it names, relative to `folder`.
+
+        The scripts of the trainers run in folders of their own.
+        """
+        found: dict[str, Any] = {"env": [_placed_env(text, folder) for text in self.env]}
+        for name in ("model", "chat_template"):
+            value = getattr(self, name)
+            if value and "{" not in value and (folder / value).exists():
+                found[name] = str((folder / value).resolve())
+        return replace(self, **found)
 
     def _check(self, prefix: str) -> None:
         super()._check(prefix)
@@ -134,10 +151,10 @@ class Recipe(TokenLimit, RolloutOptions, TrainingOptions, AdvantageOptions, RunO
             raise expected(f"{prefix}env", self.env, "at least one environment")
         if not self.model:
             raise expected(f"{prefix}model", self.model, "a folder or the name of a model")
-        for name in ("system_prompt", "wrappers", "traces", "model"):
-            if "${" in (getattr(self, name) or ""):
+        for option in list_options(type(self)):
+            if "${" in json.dumps(getattr(self, option.name), default=str):
                 raise ConfigError(
-                    f"{prefix}{name}: trainers that use OmegaConf would resolve ${{ as a reference"
+                    f"{prefix}{option.name}: trainers that use OmegaConf would resolve ${{ as a reference"
                 )
         self._check_estimator(prefix)
         self._check_shares(prefix)
@@ -277,6 +294,15 @@ class Recipe(TokenLimit, RolloutOptions, TrainingOptions, AdvantageOptions, RunO
             source.label for source in self.sources if source.check_buildable(self.wrappers, services=False)
         ]
         return {"env": f"{visual[0]} shows images, but {reason}"} if visual else {}
+
+
+def _placed_env(text: str, folder: Path) -> str:
+    """Return an environment with the absolute path of its file, if it is in one."""
+    file, mark, rest = text.strip().partition(".py:")
+    if mark and (folder / f"{file}.py").is_file():
+        text = f"{folder / file}{mark}{rest}"
+    choice = EnvChoice.parse(text)
+    return f"{choice.text}={choice.weight:g}" if is_file(choice.env_id.partition(":")[0]) else text
 
 
 def _parse_number(value: Any) -> Any:

@@ -50,12 +50,12 @@ def write(recipe: Recipe, folder: str | Path) -> list[str]:
     )
     recipe.read_estimator(supplies=SUPPLIES)
     shared = {option.name for option in list_options(TrainConfig)}
-    given = {option.name: getattr(recipe, option.name) for option in list_options(Recipe)}
-    values = {
-        name: value
-        for name, value in given.items()
-        if name in shared and value is not None and value is not False and value not in ("", {})
-    }
-    values = {name.replace("_", "-"): value for name, value in {**values, **FIXED}.items()}
+    values: dict[str, Any] = {}
+    for option in list_options(Recipe):
+        value, flag = getattr(recipe, option.name), option.name.replace("_", "-")
+        unset = value is None or (value == option.default and (value is False or value in ("", {})))
+        if option.name in shared and not unset:
+            values |= {f"no-{flag}": True} if value is False else {flag: value}
+    values |= {name.replace("_", "-"): value for name, value in FIXED.items()}
     write_script(Path(folder) / "run.sh", "gem-core train", as_flags(values), notes=NOTES)
     return list(NOTES)

@@ -9,7 +9,23 @@ from pathlib import Path
 
 import pytest
 
+from gem_chat._files import read_text
 from gem_core._util.files import write_atomically
+from gem_core.errors import ConfigError
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+def test_a_file_from_windows_is_read(encoding, tmp_path):
+    path = tmp_path / "file.txt"
+    path.write_bytes("Zwölf\r\nLines\n".encode(encoding))
+    assert read_text(path) == "Zwölf\nLines\n"
+
+
+def test_a_file_in_another_encoding_is_named(tmp_path):
+    path = tmp_path / "file.txt"
+    path.write_bytes("Zwölf".encode("latin-1"))
+    with pytest.raises(ConfigError, match=f"{path}: .*position 2.*; save it as text in UTF-8"):
+        read_text(path)
 
 
 def test_text_and_bytes_in_a_new_folder(tmp_path):

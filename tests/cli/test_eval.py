@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 
 import pytest
 
@@ -70,3 +71,51 @@ def test_failed_episodes_are_explained(tmp_path, capsys):
 def test_mistakes(more, message, tmp_path, capsys):
     assert main([*WORDS, "--out", str(tmp_path), *more]) == 2
     assert message in capsys.readouterr().err
+
+
+SUITES = {
+    "windows": b"\xef\xbb\xbfgame:GuessTheNumber-v0-easy as guess\r\n\r\ngame:Mastermind-v0-easy\r\n",
+    "utf-16": "game:GuessTheNumber-v0-easy as guess\r\ngame:Mastermind-v0-easy".encode("utf-16"),
+    "comments": b"# two games\ngame:GuessTheNumber-v0-easy as guess # easy\n\ngame:Mastermind-v0-easy\t#\n",
+}
+
+
+@pytest.mark.parametrize("suite", SUITES)
+def test_a_suite_is_read_wherever_it_was_written(suite, tmp_path, capsys):
+    (tmp_path / "suite.txt").write_bytes(SUITES[suite])
+    words = ["eval", "--model", "random", "--env", f"@{tmp_path}/suite.txt", "--episodes", "1", "--json"]
+    assert main([*words, "--out", str(tmp_path / "run")]) == 0
+    assert list(json.loads(capsys.readouterr().out)["envs"]) == ["guess", "game:Mastermind-v0-easy"]
+
+
+@pytest.mark.parametrize(
+    ("suite", "message"),
+    [
+        (b"# nothing\n\n", "the file names no environment"),
+        (b"", "the file names no environment"),
+        ("game:Zwölf".encode("latin-1"), "save it as text in UTF-8"),
+        (b"game:GuesTheNumber-v0", "Did you mean game:GuessTheNumber-v0"),
+    ],
+)
+def test_mistakes_in_a_suite(suite, message, tmp_path, capsys):
+    (tmp_path / "suite.txt").write_bytes(suite)
+    assert main(["eval", "--model", "random", "--env", f"@{tmp_path}/suite.txt"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert message in line
+
+
+def test_an_environment_in_a_folder_with_spaces_is_evaluated_and_resumed(tmp_path, monkeypatch, capsys):
+    folder = tmp_path / "my files (1), x=y"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    assert main(["new", "HotCold"]) == 0
+    words = ["eval", "--model", "oracle", "--env", "hot_cold.py:HotCold", "--json", "--out", "run"]
+    for episodes in ("1", "2"):
+        assert main([*words, "--episodes", episodes]) == 0
+    assert main(["report", "run"]) == 0
+    assert main(["eval", "--rescore", "run", "--trust-run"]) == 0
+    assert main(["view", "."]) == 0
+    capsys.readouterr()
+    monkeypatch.chdir("/")
+    words = ["export", "--to", "tasks", "--num", "2", "--out", str(folder / "tasks.jsonl")]
+    assert main([*words, "--env", f"{folder}/hot_cold.py:HotCold(max_number=9)=2"]) == 0

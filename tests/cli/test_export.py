@@ -50,6 +50,27 @@ def test_without_a_number_every_item_is_there_once(tmp_path, capsys):
     assert f"set --num: {EASY} has no items" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("format", "name", "ending"),
+    [
+        ("tasks", "rows.parquet", ".jsonl"),
+        ("tasks", "rows.csv", ".jsonl"),
+        ("verl", "rows.jsonl", ".parquet"),
+        ("verl", "rows", ".parquet"),
+        ("openrlhf", "rows.parquet", ".jsonl"),
+        ("openrlhf", "rows", ".jsonl"),
+        ("rl2", "rows.parquet", ".jsonl"),
+        ("trl", "rows.parquet", ".jsonl"),
+        ("trl", "rows", ".jsonl"),
+    ],
+)
+def test_a_name_that_says_another_format_is_refused(format, name, ending, tmp_path, capsys):
+    argv = ["export", "--to", format, "--env", EASY, "--num", "1", "--out", str(tmp_path / name)]
+    assert main(argv) == 2
+    assert f"end {'the name' if format == 'tasks' else 'it'} with {ending}" in capsys.readouterr().err
+    assert not (tmp_path / name).exists()
+
+
 def test_a_trainer_without_an_exporter_is_reported_in_one_line(tmp_path, capsys):
     argv = ["export", "--to", "oat", "--env", EASY, "--num", "1", "--out", str(tmp_path / "rows")]
     assert main(argv) == 2

@@ -92,6 +92,40 @@ def test_nothing_is_overwritten(file_id, capsys):
     assert "'hot-cold' is not the name of a class" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("Random", "game"),
+        ("MoveResult", "game"),
+        ("TurnBasedEnv", "game"),
+        ("Price", "tool"),
+        ("Tools", "tool"),
+        ("ToolResult", "tool"),
+        ("Env", "tool"),
+        ("ITEMS", "tool"),
+        ("None", "game"),
+        ("True", "tool"),
+        ("Json", "game"),
+        ("Random", "tool"),
+    ],
+)
+def test_a_name_that_would_break_the_file_or_hide_a_module_is_refused(
+    name, kind, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    assert main(["new", name, "--kind", kind]) == 2
+    assert "choose another name" in capsys.readouterr().err
+    assert not [*tmp_path.iterdir()]
+
+
+def test_the_next_commands_can_be_copied(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["new", "HotCold", "--out", "my files"]) == 0
+    assert "next: gem-core check 'my files/hot_cold.py:HotCold'" in capsys.readouterr().err
+    assert main(["new", "WarmCold", "--package", "--out", "my package"]) == 0
+    assert "next: pip install -e 'my package'" in capsys.readouterr().err
+
+
 @pytest.fixture
 def tool_id(tmp_path, monkeypatch, capsys):
     """Id of a new environment with a tool in the current folder."""

@@ -18,6 +18,8 @@ def test_the_file_is_installed(capsys):
 
 
 @pytest.mark.parametrize("name", ["openrlhf-agnet", "nothing", "agent", "rl2"])
-def test_an_unknown_file_says_what_lists_them(name, capsys):
+def test_an_unknown_file_says_which_there_are(name, capsys):
     assert main(["path", name]) == 2
-    assert capsys.readouterr().err == f"gem-core: error: unknown file '{name}'; `gem-core path` lists all\n"
+    hint = " Did you mean openrlhf-agent?" if name == "openrlhf-agnet" else ""
+    expected = f"gem-core: error: unknown file '{name}'.{hint} Available: openrlhf-agent\n"
+    assert capsys.readouterr().err == expected

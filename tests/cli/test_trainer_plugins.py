@@ -78,6 +78,7 @@ def test_export_writes_its_format(gem_core: Command, tmp_path: Path) -> None:
     assert [line.split()[0] for line in lines] == ["game:GuessTheNumber-v0-easy"] * 2
     assert "broken" in gem_core(*argv, "broken", code=2).err
     assert "unknown trainer 'toi'. Did you mean toy?" in gem_core(*argv, "toi", code=2).err
+    assert "unknown trainer 'task'. Did you mean tasks?" in gem_core(*argv, "task", code=2).err
 
 
 def test_repro_writes_its_script(gem_core: Command, tmp_path: Path) -> None:

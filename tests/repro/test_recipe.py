@@ -57,6 +57,41 @@ def test_a_file_of_yaml_is_read(tmp_path: Path) -> None:
         Recipe.load(path)
 
 
+def test_a_date_and_numbers_in_yaml_are_read(tmp_path: Path) -> None:
+    pytest.importorskip("yaml", reason="needs PyYAML")
+    path = tmp_path / "recipe.yaml"
+    path.write_bytes(
+        f"\ufeffenv: {GUESS}\r\nmodel: m\r\ndate: 2026-01-31\r\nharness_timeout: 1e3\r\n".encode()
+    )
+    found = Recipe.load(path)
+    assert (found.date, found.harness_timeout) == ("2026-01-31", 1000)
+
+
+@pytest.mark.parametrize("kind", ["yaml", "json"])
+def test_an_option_that_is_given_twice_is_an_error(kind: str, tmp_path: Path) -> None:
+    pytest.importorskip("yaml", reason="needs PyYAML")
+    path = tmp_path / f"recipe.{kind}"
+    for options in ('"env": "x", "gamma": 1, "gamma": 0.9', '"template_kwargs": {"a": 1, "a": 2}'):
+        path.write_text(f"{{{options}}}")
+        with pytest.raises(ConfigError, match=r"recipe\.\w+: (gamma|a) is given twice"):
+            Recipe.load(path)
+
+
+def test_files_of_a_recipe_are_those_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "my recipes"
+    for name in ("own.py", "template.jinja"):
+        folder.mkdir(exist_ok=True)
+        (folder / name).write_text("")
+    (tmp_path / "other.py").write_text("")
+    monkeypatch.chdir(tmp_path)
+    env = ["own.py:A(n=1) as a=2", "other.py:B", f"{GUESS}=3"]
+    given = {**PLAIN, "env": env, "chat_template": "template.jinja"}
+    (folder / "recipe.json").write_text(json.dumps(given))
+    found = Recipe.load("my recipes/recipe.json")
+    assert found.env == [f"{folder}/own.py:A(n=1) as a=2", f"{tmp_path}/other.py:B=1", f"{GUESS}=3"]
+    assert found.chat_template == str(folder / "template.jinja")
+
+
 def test_yaml_without_its_package_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "yaml", None)
     (tmp_path / "recipe.yaml").write_text("env: x")
@@ -95,7 +130,10 @@ def test_yaml_without_its_package_says_what_to_do(tmp_path: Path, monkeypatch: p
         ({"minibatches": 3}, "episodes_per_step=16: expected a multiple of minibatches=3 times group_size=2"),
         ({"gpus": 3}, "gpus=3 does not divide the 16 episodes"),
         ({"context": "whole"}, "expected append, template, or rebuild"),
-        ({"system_prompt": "${HOME}"}, "would resolve ${ as a reference"),
+        ({"system_prompt": "${HOME}"}, "system_prompt: trainers that use OmegaConf would resolve ${"),
+        ({"env": [f"{GUESS}(a='${{b}}')"]}, "env: trainers that use OmegaConf would resolve ${"),
+        ({"chat_template": "${{ message.content }}"}, "chat_template: trainers that use OmegaConf"),
+        ({"template_kwargs": {"a": ["${b}"]}}, "template_kwargs: trainers that use OmegaConf"),
     ],
 )
 def test_options_that_no_trainer_supports_are_rejected(changed: dict[str, Any], message: str) -> None:
@@ -227,7 +265,9 @@ def test_the_index_version_of_rl2_is_excluded_by_name(tmp_path: Path) -> None:
 
 def test_the_reference_trainer_gets_all_options(tmp_path: Path) -> None:
     (tmp_path / "with space").mkdir()
-    more = {"step_timeout": 30.0, "on_env_error": "retry", "max_env_retries": 4}
+    more: dict[str, Any] = {"step_timeout": 30.0, "on_env_error": "retry", "max_env_retries": 4}
+    more |= {"system_prompt": "", "native_tools": False, "parse_special": True, "thoughts": "keep"}
+    more |= {"date": "2026-01-31", "chat_template": "{{ messages }}", "harness_timeout": 5.0}
     given = recipe(PLAIN, wrappers="time_limit(max_turns=5)", on_length_cut="pass", minibatches=4, **more)
     write_reference(given, tmp_path / "with space")
     words = started_by(tmp_path / "with space/run.sh", "--threads", "2")

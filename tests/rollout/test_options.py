@@ -102,6 +102,10 @@ def test_the_chat_template_of_the_options_reaches_the_context(tmp_path: Path) ->
         ):
             context = make_context(RolloutOptions.read({"context": kind, **options}), tokenizer)
             assert tokenizer.decode(context.first("Go.")).startswith(start)
+    text = "{#\n#}day " + CHATML
+    file.write_bytes(b"\xef\xbb\xbf" + text.replace("\n", "\r\n").encode())
+    context = make_context(RolloutOptions(chat_template=str(file)), tokenizer)
+    assert tokenizer.decode(context.first("Go.")).startswith("day <|im_start|>user\n")
     with pytest.raises(ConfigError, match=r"chat_template='none': expected a file.*'default', 'short'"):
         make_context(RolloutOptions(chat_template="none"), tokenizer)
     for options in ({"chat_template": CHATML}, {"date": "1999-12-31"}):

@@ -131,11 +131,11 @@ def check_defines(option: str, file: str, name: str) -> None:
         ConfigError: It is not, or does not mention it.
     """
     try:
-        code = Path(file).read_text("utf-8")
+        code = Path(file).read_bytes()  # as Python reads it, with a byte order mark or not
         compile(code, file, "exec")
     except (OSError, SyntaxError, ValueError) as error:
         raise ConfigError(f"{option} {file}: {error_line(error)}") from error
-    if name not in code and "import *" not in code:
+    if name.encode() not in code and b"import *" not in code:
         raise ConfigError(f"{option} {file}: expected the file to define {name}")
 
 
@@ -147,7 +147,7 @@ def check_knows_tasks(agent: str | None, place: str) -> None:
     """
     if not agent or plays_rows(agent):
         return
-    nodes = list(ast.walk(ast.parse(Path(agent).read_text("utf-8"))))
+    nodes = list(ast.walk(ast.parse(Path(agent).read_bytes())))
     names = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
     names += [node.module or "." for node in nodes if isinstance(node, ast.ImportFrom)]
     if {name.partition(".")[0] for name in names} <= _WITHOUT_GEM:

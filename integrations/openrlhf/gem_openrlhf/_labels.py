@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from gem_chat._files import check_ending
 from gem_core._util.files import write_json_lines
 from gem_core._util.foreign_json import read_json
 from gem_core.advantages._declaration import Need
@@ -72,7 +73,12 @@ def openrlhf_row(task: TaskRow) -> dict[str, str]:
 
 
 def write(rows: Iterable[TaskRow], path: str | Path) -> None:
-    """Write one row per task; OpenRLHF repeats each row ``--rollout.n_samples_per_prompt`` times."""
+    """Write one row per task; OpenRLHF repeats each row ``--rollout.n_samples_per_prompt`` times.
+
+    Raises:
+        ConfigError: OpenRLHF would not recognize the format from the name of the file.
+    """
+    check_ending(path, "OpenRLHF", ".jsonl", ".json")
     write_json_lines(path, map(openrlhf_row, rows))
 
 

@@ -8,10 +8,12 @@ whole row. RL2 0.0.2 would never reset a row with a ``prompt`` or ``messages``.
 
 from __future__ import annotations
 
+from codecs import BOM_UTF8
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from gem_chat._files import check_ending
 from gem_core._util.files import write_json_lines
 from gem_core._util.messages import error_text, join_or
 from gem_core.errors import ConfigError
@@ -39,8 +41,7 @@ def write(rows: Iterable[TaskRow], path: str | Path) -> None:
     Raises:
         ConfigError: RL2 would not recognize the format from the name of the file.
     """
-    if Path(path).suffix not in (".jsonl", ".json"):
-        raise ConfigError(f"{path}: RL2 recognizes a format by the name of the file; end it with .jsonl")
+    check_ending(path, "RL2", ".jsonl", ".json")
     write_json_lines(path, map(rl2_row, rows))
 
 
@@ -121,8 +122,8 @@ def _is_read(path: str) -> bool:
     file = Path(path.rpartition("@")[2])
     if file.suffix not in (".jsonl", ".json") or not file.is_file():
         return False
-    with file.open(encoding="utf-8") as text:  # a file of one JSON array is JSON, too
-        return file.suffix == ".jsonl" or text.read(64).lstrip()[:1] != "["
+    with file.open("rb") as data:  # a file of one JSON array is JSON, too
+        return file.suffix == ".jsonl" or data.read(64).removeprefix(BOM_UTF8).lstrip()[:1] != b"["
 
 
 def _read_row(row: dict[str, Any]) -> TaskRow:

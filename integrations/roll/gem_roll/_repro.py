@@ -19,7 +19,8 @@ from gem_roll._kinds import STEP, TRAJECTORY
 
 HERE = "${oc.env:GEM_REPRO,.}"
 """The folder of the recipe, as referred to in the YAML."""
-SET_ELSEWHERE = ("max_turns", "system_prompt", "wrappers", "traces")
+SET_ELSEWHERE = ("max_turns", "system_prompt", "wrappers", "traces", "max_concurrent_envs")
+ENVS_PER_WORKER = 16
 BEFORE = """\
 export GEM_REPRO="$PWD" ROLL_HOME="${ROLL_HOME:?set it to the checkout of ROLL}"
 export PYTHONPATH="$ROLL_HOME:${PYTHONPATH:-}"
@@ -68,6 +69,7 @@ def _config(recipe: Recipe, groups: list[int]) -> dict[str, Any]:
         groups=groups,
         eval_groups=[1] * len(tags),
         devices=f"list(range(0,{recipe.gpus}))",
+        envs_per_worker=recipe.max_concurrent_envs or ENVS_PER_WORKER,
         # ROLL runs in its own checkout.
         traces=recipe.traces and str(Path(HERE, recipe.traces)),
         options={k: v for k, v in recipe.rollout_options().items() if k not in SET_ELSEWHERE},

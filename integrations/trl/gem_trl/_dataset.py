@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from gem_chat._files import check_ending
 from gem_core._core import Split
 from gem_core._tasks import check_labels
 from gem_core._util.checks import expected
@@ -137,7 +138,12 @@ def task_prompt(task: TaskRow) -> dict[str, str]:
 
 
 def write(rows: Iterable[TaskRow], path: str | Path) -> None:
-    """Write JSON Lines for ``datasets.load_dataset``, one row per task, as in `tasks`."""
+    """Write JSON Lines for ``datasets.load_dataset``, one row per task, as in `tasks`.
+
+    Raises:
+        ConfigError: It would not recognize the format from the name of the file.
+    """
+    check_ending(path, "TRL", ".jsonl", ".json")
     write_json_lines(path, map(task_prompt, rows))
 
 

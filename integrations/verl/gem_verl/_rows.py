@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from gem_chat._files import check_ending
 from gem_core._core import Split
 from gem_core._util.entry_points import load_attribute
 from gem_core._util.files import write_atomically
@@ -51,7 +52,9 @@ def write(rows: Iterable[TaskRow], path: str | Path) -> None:
 
     Raises:
         MissingDependency: pyarrow is not installed; verl depends on it.
+        ConfigError: verl would not recognize the format from the name of the file.
     """
+    check_ending(path, "verl", ".parquet")
     table = load_attribute("a parquet file", "pyarrow:Table", extra="data")
     from pyarrow import parquet
 

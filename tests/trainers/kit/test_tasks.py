@@ -64,6 +64,23 @@ def test_a_file_of_tasks(tmp_path: Path) -> None:
     ]
 
 
+def test_a_file_of_tasks_may_come_from_windows_and_have_empty_lines(tmp_path: Path) -> None:
+    path, rows = tmp_path / "tasks.jsonl", [task(GUESS.env_id, seed=seed) for seed in (1, 2)]
+    path.write_bytes(
+        b"\xef\xbb\xbf" + b"\r\n\r\n".join(json.dumps(row).encode() for row in rows) + b"\r\n\r\n"
+    )
+    assert list(read_tasks(path, read_task)) == [
+        (f"{path}, line {1 + 2 * number}", row) for number, row in enumerate(rows)
+    ]
+
+
+def test_a_file_of_tasks_in_another_encoding_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "tasks.jsonl"
+    path.write_text(2 * f"{json.dumps(task(GUESS.env_id))}\n", encoding="utf-16")
+    with pytest.raises(ConfigError, match=r"tasks\.jsonl, line 1: "):
+        list(read_tasks(path, read_task))
+
+
 @pytest.mark.parametrize(
     ("line", "message"), [("{", "line 2: "), ("{}", "line 2: env_id is missing"), ("[]", "line 2: ")]
 )
