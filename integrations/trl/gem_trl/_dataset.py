@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -78,7 +79,11 @@ def mix(parts: Any, name: str, split: Split, *, seed: int = 0) -> Any:
             raise expected(name, parts, A_DATASET)
         return parts
     own = {number: part for number, part in enumerate(parts) if not isinstance(part, str)}
-    check_labels(EnvChoice.parse(part) for part in parts if isinstance(part, str))
+    choices = [EnvChoice.parse(part) for part in parts if isinstance(part, str)]
+    check_labels(choices)
+    weights: dict[str, float] = {}
+    for choice in choices:  # an environment that is listed several times has the sum of its weights
+        weights[choice.text] = weights.get(choice.text, 0.0) + choice.weight
     if not own:
         raise ConfigError(
             f"{name}={list(parts)}: expected at least one dataset; for environments alone, use tasks"
@@ -86,14 +91,21 @@ def mix(parts: Any, name: str, split: Split, *, seed: int = 0) -> Any:
     for number, part in own.items():
         _check_part(part, f"{name}[{number}]")
     form = next(iter(own.values())).features["prompt"]
-    if not (getattr(form, "dtype", "") in TEXTS or {"role", "content"} <= set(getattr(form, "feature", ()))):
-        raise ConfigError(f"{name}: expected texts or lists of messages in the column prompt, not {form}")
+    fields = getattr(form, "feature", None)
+    listed = isinstance(fields, Mapping) and "role" in fields and _takes_text(fields.get("content"))
+    if not (listed or _takes_text(form)):
+        raise ConfigError(
+            f"{name}: expected texts, or lists of messages with texts, in the column prompt, not {form}"
+        )
     rows = sum(map(len, own.values()))
+    names = Counter([*map(_dataset_name, own.values()), *(choice.label for choice in choices)])
     made = []
     for number, part in enumerate(parts):
         if isinstance(part, str):
             choice = EnvChoice.parse(part)
-            wanted = max(1, round(choice.weight * rows))
+            if (weight := weights.pop(choice.text, None)) is None:
+                continue
+            wanted = max(1, round(weight * rows))
             chosen = split_tasks([choice.text], split, wanted, seed=seed, no_images=NO_IMAGES)
             texts = [task_prompt(task)["prompt"] for task in chosen]
             prompts = texts if isinstance(form, datasets.Value) else [_message(text, form) for text in texts]
@@ -101,8 +113,8 @@ def mix(parts: Any, name: str, split: Split, *, seed: int = 0) -> Any:
             features = datasets.Features({"prompt": form, SOURCE: datasets.Value("string")})
             made.append(datasets.Dataset.from_dict(columns, features=features))
         else:
-            named = part.info.dataset_name != part.info.builder_name  # "json" names no dataset
-            source = part.info.dataset_name if named else f"{name}[{number}]"
+            own_name = _dataset_name(part)
+            source = own_name if own_name and names[own_name] == 1 else f"{name}[{number}]"
             made.append(part.add_column(SOURCE, [source] * len(part)))
     places = [
         ((row + 0.5) / len(part), number) for number, part in enumerate(made) for row in range(len(part))
@@ -114,6 +126,16 @@ def mix(parts: Any, name: str, split: Split, *, seed: int = 0) -> Any:
         raise ConfigError(f"{name}: a column needs one type in all datasets: {error}") from error
 
 
+def _takes_text(feature: Any) -> bool:
+    return getattr(feature, "dtype", "") in TEXTS
+
+
+def _dataset_name(part: Any) -> str | None:
+    """Return the name of a dataset on the Hub or in a folder; None without one."""
+    info = part.info
+    return info.dataset_name if info.dataset_name != info.builder_name else None  # "json" is no name
+
+
 def _check_part(part: Any, place: str) -> None:
     if not hasattr(part, "features") or not hasattr(part, "__len__"):
         raise ConfigError(
@@ -123,6 +145,8 @@ def _check_part(part: Any, place: str) -> None:
         raise ConfigError(f"{place}: expected the column prompt; it has {', '.join(part.features)}")
     if not len(part):
         raise ConfigError(f"{place} has no rows; omit it")
+    if SOURCE in part.features:
+        raise ConfigError(f"{place}: omit or rename the column {SOURCE}, which gem_trl adds itself")
     if {"image", "images"} & set(part.features):
         raise ConfigError(f"{place} has images, but {NO_IMAGES}")
 

@@ -276,9 +276,55 @@ def test_each_dataset_of_a_mix_is_a_source() -> None:
     assert "gem_source" not in sets["b"].column_names
 
 
+def test_datasets_with_one_name_stay_apart() -> None:
+    def named(name: str, count: int) -> Dataset:
+        data = questions(count)
+        data.info.dataset_name = name
+        return data
+
+    parts = [named("data", 2), named("data", 3), named(harness.GAME, 4), named("own", 5), harness.GAME]
+    sources = mix(parts, "train_dataset", "train")["gem_source"]
+    assert {name: sources.count(name) for name in set(sources)} == {
+        OWN: 2, "train_dataset[1]": 3, "train_dataset[2]": 4, "own": 5, harness.GAME: 14,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("split", ["train", "eval"])
+def test_an_environment_that_is_listed_twice_has_both_weights(split: Any) -> None:
+    parts = [f"{harness.GAME}=0.25", questions(8), harness.OTHER, f"{harness.GAME}=0.5"]
+    made = mix(parts, "train_dataset", split)
+    assert [made["gem_source"].count(name) for name in (harness.GAME, harness.OTHER)] == [6, 8]
+    assert len(set(made["prompt"])) == len(made) == 8 + 6 + 8
+
+
+def lists(*prompt: Any) -> Dataset:
+    return Dataset.from_dict({"prompt": [list(prompt)] * 2})
+
+
+PROMPTS = {
+    "texts in a list": lists("a", "b"),
+    "no message": lists(),
+    "parts": lists({"role": "user", "content": [{"type": "text", "text": "a"}]}),
+    "no text": lists({"role": "user", "content": None}),
+    "no content": lists({"role": "user"}),
+    "other keys": lists({"from": "human", "value": "a"}),
+    "lists of lists": lists([{"role": "user", "content": "a"}]),
+    "numbers": Dataset.from_dict({"prompt": [1, 2]}),
+    "nothing": Dataset.from_dict({"prompt": [None, None]}),
+    "a message": Dataset.from_dict({"prompt": [{"role": "user", "content": "a"}] * 2}),
+}
+
+
+@pytest.mark.parametrize("prompts", PROMPTS.values(), ids=PROMPTS)
+def test_prompts_that_cannot_stand_beside_tasks(prompts: Dataset) -> None:
+    with pytest.raises(ConfigError, match="train_dataset: expected texts, or lists of messages with texts"):
+        mix([prompts, harness.GAME], "train_dataset", "train")
+
+
 @pytest.mark.parametrize(
     ("parts", "message"),
     [
+        ([questions(2, gem_source=["x", "y"]), harness.GAME], "[0]: omit or rename the column gem_source"),
         ([harness.GAME], "expected at least one dataset; for environments alone, use tasks"),
         ([questions(2), "game:Gues-v0"], "unknown environment 'game:Gues-v0'"),
         ([questions(2), f"{harness.GAME}=-1"], "expected a weight above 0"),
