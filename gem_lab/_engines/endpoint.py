@@ -24,6 +24,7 @@ from typing import Any
 
 from gem_core import Observation
 from gem_core._observations import encodable
+from gem_core._util.checks import expected
 from gem_core._util.messages import error_text
 from gem_core._util.seeds import derive_int
 from gem_core._util.urls import without_secrets
@@ -95,7 +96,10 @@ class Endpoint:
             raise MissingDependency(
                 "an endpoint needs the package 'openai': pip install 'gem-core[eval]'"
             ) from error
-        base_url = base_url or os.environ.get("OPENAI_BASE_URL")
+        base_url = (base_url or os.environ.get("OPENAI_BASE_URL") or "").strip() or None
+        if base_url and not re.match(r"https?://[^\s/]", base_url, re.IGNORECASE):
+            what = "an address such as http://127.0.0.1:8000/v1"
+            raise expected("base_url", without_secrets(base_url), what)
         key = api_key or os.environ.get("OPENAI_API_KEY")
         if not key and not base_url:
             raise ConfigError(
@@ -300,9 +304,9 @@ def _advice(error: Exception, body: Mapping[str, Any]) -> str:
     name = next((name for name in named if name != "tools"), None)
     if name is None:
         about_tools = "tools" in body and "tool" in text.lower()
-        return ". To send no tools, omit --native-tools" if about_tools else ""
+        return "; to send no tools, omit --native-tools" if about_tools else ""
     return (
-        f". To leave out {name!r}, add --extra-body '{json.dumps({name: None})}'; another value than null is "
+        f"; to leave out {name!r}, add --extra-body '{json.dumps({name: None})}'; another value than null is "
         "sent instead"
     )
 
@@ -405,4 +409,4 @@ def _reason(error: Exception) -> str:
         cause = cause.__cause__
     if cause is not None and str(cause) and str(cause) not in text:
         text += f" {' '.join(str(cause).split())}"
-    return visible(without_secrets(text))[:400]
+    return visible(without_secrets(text))[:400].removesuffix(".")

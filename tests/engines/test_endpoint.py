@@ -450,9 +450,27 @@ def test_an_endpoint_without_native_tools_says_which_option_to_omit(status, text
 
     with (
         StubEndpoint(lambda request: (status, {"error": {"message": text}})) as endpoint,
-        pytest.raises(ServiceError, match=r"To send no tools, omit --native-tools$"),
+        pytest.raises(ServiceError, match=r"; to send no tools, omit --native-tools$"),
     ):
         asyncio.run(once(endpoint.url))
+
+
+@pytest.mark.parametrize(
+    "address", ["127.0.0.1:8000/v1", "localhost", "ftp://host/v1", "http://", "http:///v1"]
+)
+@pytest.mark.parametrize("variable", [True, False])
+def test_an_address_that_no_client_can_use_is_refused_at_once(address, variable, monkeypatch):
+    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
+    if variable:
+        monkeypatch.setenv("OPENAI_BASE_URL", address)
+    with pytest.raises(ConfigError, match=r"base_url='.*': expected an address such as http://127"):
+        Endpoint("m", base_url=None if variable else address)
+
+
+def test_spaces_around_an_address_do_not_count():
+    assert (
+        Endpoint("m", base_url=" HTTP://127.0.0.1:8000/v1\n").address.lower() == "http://127.0.0.1:8000/v1/"
+    )
 
 
 def test_fields_of_a_request_can_be_replaced():
