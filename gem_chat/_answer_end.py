@@ -33,8 +33,12 @@ class AnswerEnd:
     stops: list[int]
     inside: dict[int, str]
 
-    def extra_stop_id(self, known: Collection[int]) -> int | None:
+    def extra_stop_id(self, known: Collection[int], *, required: bool = True) -> int | None:
         """Return the token at which an engine must stop in addition to `known`; None if it needs none.
+
+        Args:
+            known: Tokens at which the engine stops.
+            required: Whether it is an error if there is no such token.
 
         Raises:
             UnsupportedTemplate: Each token that ends an answer also occurs inside one.
@@ -42,8 +46,8 @@ class AnswerEnd:
         ends = self.stops or [*self.inside]
         if not ends or any(token_id in known for token_id in ends):
             return None
-        if self.stops:
-            return self.stops[-1]
+        if self.stops or not required:
+            return self.stops[-1] if self.stops else None
         raise UnsupportedTemplate(
             f"the chat template writes {', '.join(map(repr, self.inside.values()))} both inside an answer "
             "and at its end, so an engine cannot tell where an answer ends; add the token that ends it to "
@@ -112,13 +116,27 @@ def find_answer_end(
         before = encode(after(answer, render([*history, message], generate=True)))
     except UnsupportedTemplate:  # it takes a single question, which is enough for a rebuilt context
         before = last
-    history[-1] |= dict.fromkeys(THOUGHT_FIELDS, THOUGHT)
+    return ends_of(before, last, decode, atomic_ids, tokens_inside(render, encode, system_prompt))
+
+
+def tokens_inside(
+    render: Render, encode: Callable[[str], list[int]], system_prompt: str | None = None
+) -> list[int]:
+    """Return the tokens that a template puts between the thoughts and the text of an answer.
+
+    Args:
+        render: The template.
+        encode: Function from text to token ids, without added tokens.
+        system_prompt: First message of each conversation; None for no system message.
+    """
+    answer = LAST_ANSWERS[0]
+    thinking = {"role": "assistant", "content": answer} | dict.fromkeys(THOUGHT_FIELDS, THOUGHT)
+    question = {"role": "user", "content": QUESTIONS[0]}
     try:
-        thinking = render(history, generate=False)
+        text = render([*system_messages(system_prompt), question, thinking], generate=False)
     except UnsupportedTemplate:
-        thinking = ""
-    inside = encode(thinking.partition(THOUGHT)[2].partition(answer)[0])
-    return ends_of(before, last, decode, atomic_ids, inside)
+        return []
+    return encode(text.partition(THOUGHT)[2].partition(answer)[0])
 
 
 def ends_of(

@@ -196,6 +196,19 @@ class AppendContext(TokenContext):
         """
         return self._format("user").end.extra_stop_id(known)
 
+    def call_stop_id(self, known: Collection[int]) -> int | None:
+        """Return the token at which an engine must stop after native calls, in addition to `known`.
+
+        None is the result if it needs none, or if calls are a part of the text.
+        """
+        if self._native_tools is False or not self._has_template:
+            return None
+        try:
+            end = self._tool_context([schema(ProbeTool())]).end
+        except UnsupportedTemplate:
+            return None
+        return end.extra_stop_id(known, required=False)
+
     def first(self, observation: Observation) -> list[int]:
         """Return the tokens of the first prompt."""
         return list(self._first_ids(self._texts.content(observation)))

@@ -112,6 +112,13 @@ class TokenContext(Protocol):
         """
         ...
 
+    def call_stop_id(self, known: Collection[int]) -> int | None:
+        """Return the token at which an engine must stop after native calls, in addition to `known`.
+
+        None is the result if it needs none, or if calls are a part of the text.
+        """
+        ...
+
 
 ContextT_co = TypeVar("ContextT_co", covariant=True)
 

@@ -11,7 +11,7 @@ from gem_chat._rebuild_context import RebuildContext
 from gem_chat._template_context import TemplateContext
 from gem_chat._vision import tokenizer_of
 from gem_core._util.options import check_options
-from gem_core.errors import ConfigError
+from gem_core.errors import ConfigError, UnsupportedTemplate
 from gem_core.rollout._options import ContextOptions
 
 
@@ -49,8 +49,18 @@ def make_context(
             f"raw=True needs context='rebuild'; with context={options.context!r}, the chat template is "
             "applied to each observation"
         )
-    if options.context == "append":
-        return AppendContext(tokenizer, native_tools=options.native_tools, **arguments)
-    if options.context == "template":
-        return TemplateContext(tokenizer, native_tools=options.native_tools, **arguments)
-    return RebuildContext(tokenizer, raw=options.raw, **arguments)
+    if options.context == "rebuild":
+        return RebuildContext(tokenizer, raw=options.raw, **arguments)
+    kind = AppendContext if options.context == "append" else TemplateContext
+    context = kind(tokenizer, native_tools=options.native_tools, **arguments)
+    try:
+        extra = context.extra_stop_id(stop_ids)
+    except UnsupportedTemplate:  # `gem_chat._stop_ids.response_stops` raises it, too
+        return context
+    known = [*stop_ids, *([] if extra is None else [extra])]
+    call_stop_id = context.call_stop_id(known) if stop_ids else None
+    if call_stop_id is None:
+        return context
+    # `response_stops` adds this token to those at which the engine stops.
+    arguments["stop_ids"] = [*stop_ids, call_stop_id]
+    return kind(tokenizer, native_tools=options.native_tools, **arguments)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import logging
 import os
 from collections.abc import Collection, Mapping
 from typing import Any
@@ -16,6 +17,8 @@ from gem_core.errors import ConfigError
 from gem_core.rollout import Context, EnvPool, Episode, Policy, RolloutOptions, TraceWriter
 from gem_core.tasks import TaskRow
 from gem_core.trainers._options import option_at
+
+logger = logging.getLogger(__name__)
 
 
 class EpisodePlayer:
@@ -34,7 +37,8 @@ class EpisodePlayer:
         options: Options of the rollout.
         context: Context shared by all episodes.
         stop_ids: Tokens that end a response.
-        extra_stop_id: Stop token that an inference engine does not apply by default; None if it applies all.
+        extra_stop_id: Stop token after an answer that an inference engine does not apply by default; None if
+            it applies all.
     """
 
     def __init__(
@@ -51,7 +55,7 @@ class EpisodePlayer:
             options, processor_or_tokenizer(processor, tokenizer), template_kwargs, engine_stop_ids(tokenizer)
         )
         stops = response_stops(self.context, tokenizer)
-        self.stop_ids, self.extra_stop_id = stops.all, stops.extra
+        self.stop_ids, self.extra_stop_id, self._call_stop_id = stops.all, stops.extra, stops.call
         self._envs = EnvPool(options.wrappers, max_envs=options.max_concurrent_envs)
         if options.env_threads is not None:
             set_env_threads(options.env_threads)
@@ -75,21 +79,25 @@ class EpisodePlayer:
                 f"the chat template ends a turn with {self._tokenizer.decode([extra])!r} (token {extra}), at "
                 f"which the engine does not stop; {remedy}"
             )
+        if (call := self._call_stop_id) is not None and call not in known:
+            logger.warning(
+                "the chat template ends calls of tools with %r (token %d), at which the engine does not "
+                "stop; for tools, add it to eos_token_id in the model's generation_config.json",
+                self._tokenizer.decode([call]), call,
+            )  # fmt: skip
 
     def engine_options(self, sampling_params: Any) -> dict[str, Any]:
         """Return the sampling parameters for these episodes: the trainer's own, plus those that they require.
 
-        The additional ones make the engine stop where the chat template ends a turn and keep it from sampling
-        a placeholder of images or other media.
+        The additional ones make the engine stop where the chat template ends a turn, whatever stop tokens it
+        reads from the model's files, and keep it from sampling a placeholder of images or other media.
 
         Args:
             sampling_params: The trainer's sampling parameters, a mapping or an object such as vLLM's. They
                 stay unchanged; their stop tokens and biases are included in the result.
         """
-        options: dict[str, Any] = {}
-        if self.extra_stop_id is not None:
-            stops = option_at(sampling_params, "stop_token_ids", ())
-            options["stop_token_ids"] = sorted({*stops, self.extra_stop_id})
+        stops = option_at(sampling_params, "stop_token_ids", ())
+        options: dict[str, Any] = {"stop_token_ids": sorted({*stops, *self.stop_ids})}
         if self.context.image_processor is not None:  # a sampled placeholder would have no image
             biases = option_at(sampling_params, "logit_bias", {})
             forbidden = dict.fromkeys(self.context.image_processor.placeholders, -100.0)

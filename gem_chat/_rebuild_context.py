@@ -107,6 +107,10 @@ class RebuildContext(TokenContext):
         """
         return None if self._render is None else self._end.extra_stop_id(known)
 
+    def call_stop_id(self, known: Collection[int]) -> int | None:
+        """Return None: calls are a part of the text."""
+        return None
+
     def with_tools(self, schemas: Sequence[Mapping[str, Any]]) -> None:
         """Return None: an observation that holds the whole conversation holds calls and results as text."""
         return

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from gem_chat._conversation import TokenContext
+from gem_core.errors import ConfigError
 
 
 def engine_stop_ids(tokenizer: Any) -> frozenset[int]:
@@ -24,7 +25,7 @@ def engine_stop_ids(tokenizer: Any) -> frozenset[int]:
     except (OSError, ValueError):  # the model has no generation config
         more = None
     ids |= set(more) if isinstance(more, list) else {more}
-    return frozenset(token_id for token_id in ids if token_id is not None)
+    return frozenset(token_id for token_id in ids if token_id is not None and token_id >= 0)
 
 
 class ResponseStops(NamedTuple):
@@ -32,16 +33,19 @@ class ResponseStops(NamedTuple):
 
     Attributes:
         known: Tokens at which engines stop by default.
-        extra: Stop token that has to be passed to an engine in addition; None if it needs none.
+        extra: Stop token after an answer that has to be passed to an engine in addition; None for none.
+        call: The same after native calls.
     """
 
     known: frozenset[int]
     extra: int | None
+    call: int | None
 
     @property
     def all(self) -> frozenset[int]:
-        """Both of them."""
-        return self.known if self.extra is None else self.known | {self.extra}
+        """All of them."""
+        added = (self.extra, self.call)
+        return self.known | {token_id for token_id in added if token_id is not None}
 
 
 def response_stops(context: TokenContext, tokenizer: Any) -> ResponseStops:
@@ -53,6 +57,14 @@ def response_stops(context: TokenContext, tokenizer: Any) -> ResponseStops:
 
     Raises:
         UnsupportedTemplate: The chat template does not tell where an answer ends.
+        ConfigError: No token ends a response.
     """
     known = engine_stop_ids(tokenizer)
-    return ResponseStops(known, context.extra_stop_id(known))
+    stops = ResponseStops(known, context.extra_stop_id(known), None)
+    stops = stops._replace(call=context.call_stop_id(stops.all))
+    if not stops.all:
+        raise ConfigError(
+            "no token ends a response: the chat template ends an answer with plain text, the tokenizer has "
+            "no eos_token, and the model's generation_config.json no eos_token_id; set one of the two"
+        )
+    return stops

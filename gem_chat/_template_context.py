@@ -18,7 +18,7 @@ from gem_chat._probes import ADVICE, ANSWERS, MESSAGES, QUESTIONS, clipped
 from gem_chat._rebuild_context import RebuildContext
 from gem_chat._template import Render, Tokenizer
 from gem_chat._thought_form import find_thought_form
-from gem_chat._tool_turns import NativeReader
+from gem_chat._tool_turns import NativeReader, find_call_end
 from gem_chat._tools import schema
 from gem_chat.tools import ToolCall
 from gem_core import Env, Observation
@@ -115,6 +115,25 @@ class TemplateContext(RebuildContext):
                 raise
             return None
 
+    def call_stop_id(self, known: Collection[int]) -> int | None:
+        """Return the token at which an engine must stop after native calls, as in `AppendContext`."""
+        schemas = [schema(ProbeTool())]
+        try:
+            tools = self.with_tools(schemas)
+            if tools is None:
+                return None
+            end = find_call_end(
+                self._renderer(schemas),
+                tools.native,
+                self._tokens.encode,
+                self._tokens.decode_all,
+                self._tokens.atomic_ids,
+                system_prompt=self._system_prompt,
+            )
+        except UnsupportedTemplate:
+            return None
+        return end.extra_stop_id(known, required=False)
+
     def first(self, observation: Observation) -> list[int]:
         """Begin a history; return the tokens of its first prompt."""
         return self.encode(self._begun(observation))
@@ -143,26 +162,27 @@ class TemplateContext(RebuildContext):
         """Return the text that `encode` encodes, for trainers that encode texts themselves."""
         return self._tokens.shown(text)
 
+    def _renderer(self, schemas: list[dict[str, Any]]) -> Render:
+        """Return the chat template with the schemas of tools."""
+        assert self._render is not None
+        if not schemas:
+            return self._render
+        variables = self._texts.guarded_variables({**self._template_kwargs, "tools": schemas})
+        return checked_renderer(
+            self._tokenizer,
+            self._own_template,
+            variables,
+            system_prompt=self._system_prompt,
+            date=self._date,
+        )
+
     @cached_property
     def conversations(self) -> Conversations:
         """Whole conversations in tokens."""
 
-        def renderer(schemas: list[dict[str, Any]]) -> Render:
-            assert self._render is not None
-            if not schemas:
-                return self._render
-            variables = self._texts.guarded_variables({**self._template_kwargs, "tools": schemas})
-            return checked_renderer(
-                self._tokenizer,
-                self._own_template,
-                variables,
-                system_prompt=self._system_prompt,
-                date=self._date,
-            )
-
         def reader() -> NativeReader[Any]:
             try:
-                native = find_calls(renderer([schema(ProbeTool())]))
+                native = find_calls(self._renderer([schema(ProbeTool())]))
             except UnknownName as error:
                 raise UnsupportedTemplate(str(error)) from error
             return NativeReader(self, native, self._end, self._tokens.decode_all, self._stop_ids)
@@ -171,7 +191,7 @@ class TemplateContext(RebuildContext):
         return Conversations(
             self,
             reader,
-            renderer,
+            self._renderer,
             self._texts,
             self._end,
             self._stop_ids,

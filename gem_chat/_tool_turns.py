@@ -14,11 +14,12 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Generic, Protocol, TypeVar
 
-from gem_chat._answer_end import AnswerEnd, ends_of
+from gem_chat._answer_end import AnswerEnd, ends_of, tokens_inside
 from gem_chat._calls.native import NativeCalls, ProbeTool, after_opening, find_calls
 from gem_chat._encoding import PromptTexts
 from gem_chat._native_tools import CallResult
 from gem_chat._openings import common_prefix
+from gem_chat._probes import system_messages
 from gem_chat._template import Messages, Render
 from gem_chat.tools import Tool, ToolCall
 from gem_core.errors import UnknownName, UnsupportedTemplate
@@ -55,6 +56,7 @@ class NativeReader(Generic[ContextT_co]):
     Attributes:
         context: As given.
         native: As given.
+        end: As given.
     """
 
     def __init__(
@@ -65,12 +67,12 @@ class NativeReader(Generic[ContextT_co]):
         decode: Callable[[Sequence[int]], str],
         stop_ids: Collection[int],
     ) -> None:
-        self.context, self.native = context, native
-        self._end, self._decode, self._stop_ids = end, decode, stop_ids
+        self.context, self.native, self.end = context, native, end
+        self._decode, self._stop_ids = decode, stop_ids
 
     def read(self, response_ids: Sequence[int], tools: Sequence[Tool]) -> tuple[str, list[ToolCall]]:
         """Return the text of a response before its calls, and the calls."""
-        length = len(response_ids) - self._end.length(response_ids, self._stop_ids)
+        length = len(response_ids) - self.end.length(response_ids, self._stop_ids)
         ids = list(response_ids[:length])
         text = self._decode(ids)
         calls = self.native.syntax.parse(text, tools)
@@ -118,9 +120,9 @@ class TemplateToolContext(NativeReader[ContextT_co]):
             note: A further message of the environment; empty for none.
             response_ids: The response; used only to check how much of the end of the turn it holds.
         """
-        overlap = self._end.written(response_ids, self._stop_ids)
+        overlap = self.end.written(response_ids, self._stop_ids)
         ids = self._ids(tuple(results), note)
-        return list(ids[self._end.space + overlap :] if overlap else ids)
+        return list(ids[self.end.space + overlap :] if overlap else ids)
 
     def _encode_results(self, results: Sequence[CallResult], note: str) -> tuple[int, ...]:
         return tuple(self._texts.encoder.encode(self._between(results, note)))
@@ -135,9 +137,44 @@ class TemplateToolContext(NativeReader[ContextT_co]):
     def extend_text(self, results: Sequence[CallResult], note: str, response_ids: Sequence[int]) -> str:
         """Return the text that `extend` encodes."""
         text = self._between(results, note)
-        if overlap := self._end.written(response_ids, self._stop_ids):
-            text = text.partition(self._decode(self._end.closing[:overlap]))[2]
+        if overlap := self.end.written(response_ids, self._stop_ids):
+            text = text.partition(self._decode(self.end.closing[:overlap]))[2]
         return self._texts.encoder.shown(text)
+
+
+def find_call_end(
+    render: Render,
+    native: NativeCalls,
+    encode: Callable[[str], list[int]],
+    decode: Callable[[list[int]], str],
+    atomic_ids: frozenset[int],
+    *,
+    system_prompt: str | None = None,
+) -> AnswerEnd:
+    """Determine how a template ends an answer with calls, as `find_answer_end` does for other answers.
+
+    Args:
+        render: The template, with the schemas of the tools.
+        native: How it writes calls.
+        encode: Function from text to token ids, without added tokens.
+        decode: Function from token ids to text that keeps special tokens.
+        atomic_ids: Ids that the encoder never merges with adjacent tokens.
+        system_prompt: First message of each conversation; None for no system message.
+
+    Raises:
+        UnsupportedTemplate: The template does not show the call, or fails.
+    """
+    name = ProbeTool.name
+    call = ToolCall(name, {"key": _ARGUMENT, "count": 0}, id=native.ids.format(name=name, number=0))
+    messages = [*system_messages(system_prompt), _QUESTION, native.message([call])]
+    result = {"role": "tool", "name": name, "tool_call_id": call.id, "content": _RESULTS[0]}
+    parts = []
+    for text in (render([*messages, result], generate=True), render(messages, generate=False)):
+        before = [found for found in native.syntax.parse(text, []) if found.start < text.rfind(_ARGUMENT)]
+        if not before:
+            raise UnsupportedTemplate(f"the chat template does not show a call: {text!r:.300}")
+        parts.append(encode(text[before[-1].end :]))
+    return ends_of(parts[0], parts[1], decode, atomic_ids, tokens_inside(render, encode, system_prompt))
 
 
 class ToolTurns:
@@ -168,7 +205,7 @@ class ToolTurns:
         system_prompt: str | None = None,
     ) -> None:
         self._render = render
-        self._system = [] if system_prompt is None else [{"role": "system", "content": system_prompt}]
+        self._system = system_messages(system_prompt)
         try:
             self.native: NativeCalls = find_calls(render)
         except UnknownName as error:
@@ -179,7 +216,8 @@ class ToolTurns:
         results = (CallResult(ProbeTool.name, "", _RESULTS[0]),)
         self._takes_note = self._shows_note(results)
         last = self._after_calls(self._history(results), (), generate=False)
-        end = ends_of(encode(self.between(results)), encode(last), decode, atomic_ids)
+        inside = tokens_inside(render, encode, system_prompt)
+        end = ends_of(encode(self.between(results)), encode(last), decode, atomic_ids, inside)
         opens = end.opens or self._opens_each_result(decode(end.closing))
         self.end: AnswerEnd = replace(end, opens=opens)
         if len(encode(self.between(results))) <= self.end.space + len(self.end.closing):

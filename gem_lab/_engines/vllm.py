@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from gem_core._util.seeds import derive_int
@@ -13,17 +13,23 @@ from gem_core.rollout import Generation
 from gem_lab._engines.draws import Draws
 
 
-def vllm_generation(output: Any) -> Generation:
+def vllm_generation(output: Any, stop_ids: Collection[int] | None = None) -> Generation:
     """Convert a vLLM `RequestOutput`, which must hold one sample, to a generation.
 
-    Only "stop" means that the response is complete. An aborted response counts as cut.
+    An aborted response counts as cut.
+
+    Args:
+        output: The output.
+        stop_ids: Tokens that end a response. Some versions of vLLM report "length" for a response that ends
+            with one of them and has just as many tokens as the limit allows; it is complete.
     """
     (sample,) = output.outputs
     ids = list(sample.token_ids)
     logprobs = None
     if sample.logprobs is not None:
         logprobs = [float(step[token].logprob) for token, step in zip(ids, sample.logprobs, strict=True)]
-    return Generation(ids, logprobs, "stop" if sample.finish_reason == "stop" else "length")
+    ended = sample.finish_reason == "length" and bool(ids) and ids[-1] in (stop_ids or ())
+    return Generation(ids, logprobs, "stop" if ended or sample.finish_reason == "stop" else "length")
 
 
 class VllmPolicy:
@@ -31,7 +37,7 @@ class VllmPolicy:
 
     Args:
         engine: A ``vllm.v1.engine.async_llm.AsyncLLM``.
-        stop_id: Additional token at which to stop; None if the engine stops at the end of a turn by default.
+        stop_ids: Tokens at which to stop, in addition to those of the engine.
         temperature: Sampling temperature.
         top_p: Nucleus sampling: sample from the smallest set of tokens with this probability; 1 keeps all.
         seed: Random seed; with the name of the request (`Draws`) it determines a response.
@@ -43,13 +49,13 @@ class VllmPolicy:
         self,
         engine: Any,
         *,
-        stop_id: int | None = None,
+        stop_ids: Iterable[int] = (),
         temperature: float = 1.0,
         top_p: float = 1.0,
         seed: int = 0,
     ) -> None:
         self._engine = engine
-        self._stop_ids = [] if stop_id is None else [stop_id]
+        self._stop_ids = sorted(stop_ids)
         self._temperature = temperature
         self._top_p = top_p
         self._seed = seed
@@ -80,7 +86,7 @@ class VllmPolicy:
             last = output
         if last is None:
             raise ModelError("the vLLM engine stopped without a response")
-        return vllm_generation(last)
+        return vllm_generation(last, self._stop_ids)
 
     def forget_request(self, request_id: str) -> None:
         """Forget the requests of an episode that has ended."""
@@ -122,8 +128,11 @@ class SteppedVllmPolicy:
         seed = derive_int(self._seed, name, sep="/")
         stops = _several(self._sampling.get("stop")) + list(stop)
         # vLLM needs the text to find stop strings.
-        texts = {"stop": stops, "detokenize": True} if stops else {"detokenize": False}
-        params = SamplingParams(**{**self._sampling, **texts, "max_tokens": max_tokens, "seed": seed})
+        given = {**self._sampling, "max_tokens": max_tokens, "seed": seed}
+        given |= {"stop": stops, "detokenize": True} if stops else {"detokenize": False}
+        if "min_tokens" in given:  # vLLM rejects more than the room that is left
+            given["min_tokens"] = min(given["min_tokens"], max_tokens)
+        params = SamplingParams(**given)
         self._engine.add_request(name, {"prompt_token_ids": list(prompt_ids)}, params)
         answer: asyncio.Future[Generation] = asyncio.get_running_loop().create_future()
         self._open[name] = answer
@@ -147,7 +156,8 @@ class SteppedVllmPolicy:
                     if output.finished and output.request_id in self._open:
                         answer = self._open.pop(output.request_id)
                         if not answer.done():  # canceled, and not told so yet
-                            answer.set_result(vllm_generation(output))
+                            stops = self._sampling.get("stop_token_ids")
+                            answer.set_result(vllm_generation(output, stops))
                 await asyncio.sleep(0)  # the episodes continue and may add requests
         except BaseException as error:
             failure = error

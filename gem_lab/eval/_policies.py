@@ -138,7 +138,7 @@ def vllm(config: EvalConfig) -> PolicySetup:
     context = make_context(config, tokenizer, stop_ids=engine_stop_ids(tokenizer))
     policy = VllmPolicy(
         engine,
-        stop_id=response_stops(context, tokenizer).extra,
+        stop_ids=response_stops(context, tokenizer).all,
         temperature=config.temperature,
         top_p=config.top_p,
         seed=config.seed,

@@ -8,8 +8,13 @@ from typing import Any
 import pytest
 
 from gem_chat import AppendContext, RebuildContext
+from gem_chat._options import make_context
 from gem_chat._stop_ids import engine_stop_ids, response_stops
-from gem_core.errors import UnsupportedTemplate
+from gem_chat._template_context import TemplateContext
+from gem_chat._tools import schema
+from gem_core.errors import ConfigError, UnsupportedTemplate
+from gem_core.rollout import RolloutOptions
+from tests.rollout.test_tool_turns import FAMILIES, Look, model_tokenizer
 from tests.rollout.tokenizers import CHATML, bpe_tokenizer
 from tests.support import needs
 
@@ -227,6 +232,63 @@ def test_an_end_that_is_not_flagged_as_special_is_no_part_of_the_answer(kind: An
     assert context.decode([*tokenizer.encode("Hi"), end]) == "Hi"
 
 
+@pytest.mark.parametrize("kind", [AppendContext, TemplateContext])
+@pytest.mark.parametrize("name", FAMILIES)
+def test_an_engine_stops_where_the_template_ends_a_call(kind: Any, name: str) -> None:
+    """As with a model whose generation config does not name the token."""
+    tokenizer, family = model_tokenizer(name), FAMILIES[name]
+    end, call = tokenizer.convert_tokens_to_ids([family.specials[0], family.stop])
+    stops = response_stops(kind(tokenizer), tokenizer)
+    assert (stops.known, stops.extra) == ({tokenizer.eos_token_id}, end)
+    assert stops.call == (None if call == end else call)
+    assert stops.all == {tokenizer.eos_token_id, end, call}
+    assert kind(tokenizer, native_tools=False).call_stop_id({end}) is None
+    known = model_tokenizer(name, family.stop)
+    assert response_stops(kind(known), known).call is None
+    assert RebuildContext(tokenizer).call_stop_id({end}) is None
+
+
+@pytest.mark.parametrize("kind", [AppendContext, TemplateContext])
+def test_a_token_inside_an_answer_ends_no_call(kind: Any) -> None:
+    """Solar Open ends thoughts, calls, and answers with the same token; here, answers have another one."""
+    template = (
+        FAMILIES["channels"]
+        .template.replace("<|call|>", "<|end|>")
+        .replace(
+            "{% elif m.role == 'assistant' %}<|start|>assistant<|channel|>final<|message|>",
+            "{% elif m.role == 'assistant' %}{% if m.thinking %}<|start|>assistant<|channel|>analysis"
+            "<|message|>{{ m.thinking }}<|end|>{% endif %}<|start|>assistant<|channel|>final<|message|>",
+        )
+    )
+    tokenizer = model_tokenizer("channels", "<|return|>")
+    tokenizer.chat_template = template
+    assert kind(tokenizer).with_tools([schema(Look())]) is not None
+    stops = response_stops(kind(tokenizer), tokenizer)
+    assert (stops.extra, stops.call) == (None, None)
+
+
+@pytest.mark.parametrize("context", ["append", "template"])
+def test_the_end_of_a_call_is_no_part_of_an_answer(context: Any) -> None:
+    """Also if the call in front of it cannot be read."""
+    tokenizer = model_tokenizer("channels", "<|return|>")
+    made = make_context(RolloutOptions(context=context), tokenizer, stop_ids=engine_stop_ids(tokenizer))
+    response = tokenizer.encode("5<|call|>")
+    assert made.decode(response) == "5"
+    made.first("Hello.")
+    assert "<|call|><|end|>" not in tokenizer.decode(made.extend("No.", response))
+
+
+@pytest.mark.parametrize("kind", CONTEXTS)
+def test_no_token_at_all_ends_a_response(kind: Any) -> None:
+    tokenizer = tokenizer_of(TEXT)
+    tokenizer.eos_token = None
+    with pytest.raises(ConfigError, match=r"no token ends a response: .* set one of the two"):
+        response_stops(kind(tokenizer), tokenizer)
+    chat = tokenizer_of(CHATML)
+    chat.eos_token = None
+    assert response_stops(kind(chat), chat).all == {chat.convert_tokens_to_ids("<|im_end|>")}
+
+
 def test_the_engines_own_tokens_come_from_the_tokenizer_and_the_generation_config(tmp_path: Path) -> None:
     from transformers import GenerationConfig
 
@@ -236,3 +298,6 @@ def test_the_engines_own_tokens_come_from_the_tokenizer_and_the_generation_confi
     GenerationConfig(eos_token_id=more).save_pretrained(tmp_path)
     tokenizer.name_or_path = str(tmp_path)
     assert engine_stop_ids(tokenizer) == set(more)
+    GenerationConfig(eos_token_id=[7, -1, 10**6]).save_pretrained(tmp_path)
+    tokenizer.eos_token = None
+    assert engine_stop_ids(tokenizer) == {7, 10**6}  # -1 stands for none

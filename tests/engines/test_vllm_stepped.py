@@ -190,3 +190,24 @@ def test_all_episodes_that_are_canceled_leave_an_empty_engine() -> None:
 def test_only_stop_is_a_response_that_ended(reason: str, finish: str) -> None:
     sample = SimpleNamespace(token_ids=[1], logprobs=None, finish_reason=reason)
     assert vllm_generation(SimpleNamespace(outputs=[sample])).finish_reason == finish
+
+
+@pytest.mark.parametrize(
+    ("token", "reason", "finish"),
+    [(7, "length", "stop"), (8, "length", "length"), (7, "abort", "length"), (7, "stop", "stop")],
+)
+def test_a_response_that_ends_at_the_limit_is_complete(token: int, reason: str, finish: str) -> None:
+    """vLLM 0.8 looks at the limit first."""
+    output = SimpleNamespace(
+        outputs=[SimpleNamespace(token_ids=[1, token], logprobs=None, finish_reason=reason)]
+    )
+    assert vllm_generation(output, [7]).finish_reason == finish
+    output.outputs[0].token_ids = []
+    assert vllm_generation(output, [7]).finish_reason == ("stop" if reason == "stop" else "length")
+
+
+def test_a_minimum_length_is_at_most_the_room_that_is_left() -> None:
+    """vLLM rejects a larger one, and the run would end."""
+    engine = StubEngine()
+    play(engine, min_tokens=4)
+    assert {(params.max_tokens, params.min_tokens) for params in engine.params} == {(2, 2), (5, 4)}

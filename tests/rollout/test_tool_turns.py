@@ -20,6 +20,7 @@ from gem_envs.tools import Tools
 from gem_envs.tools._wrapper import LAST_USE
 from tests.rollout.jinja_tokenizer import JinjaTokenizer
 from tests.rollout.policies import ScriptedPolicy
+from tests.rollout.tokenizers import bpe_tokenizer
 
 pytest.importorskip("jinja2", reason="needs jinja2, which comes with the extra 'train'")
 
@@ -212,6 +213,14 @@ def context_of(name: str) -> tuple[JinjaTokenizer, AppendContext]:
 
 def tokenizer_of(name: str) -> JinjaTokenizer:
     return context_of(name)[0]
+
+
+def model_tokenizer(name: str, eos: str = "<|endoftext|>") -> Any:
+    """Return a tokenizer of transformers with the template of a family."""
+    tokenizer = bpe_tokenizer("chatml", FAMILIES[name].template)
+    tokenizer.add_tokens([*FAMILIES[name].specials, eos], special_tokens=True)
+    tokenizer.eos_token = eos
+    return tokenizer
 
 
 def call(name: str, *arguments: dict[str, Any]) -> str:

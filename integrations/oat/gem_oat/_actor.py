@@ -165,6 +165,7 @@ class Actor(PPOActor):  # type: ignore[misc]
             for limit in max_tokens:
                 params.append(sampling_params.clone())
                 params[-1].max_tokens = limit
-            return [vllm_generation(output) for output in self.generate(prompts, params)]
+            stops = sampling_params.stop_token_ids
+            return [vllm_generation(output, stops) for output in self.generate(prompts, params)]
 
         return BatchedPolicy(sample, self._thread)

@@ -57,7 +57,8 @@ class EnginePolicy:
         params = copy.deepcopy(self._params)
         params.max_tokens = max_tokens
         inputs = {"multi_modal_data": {"image": [open_image(url) for url in images]}} if images else {}
-        return vllm_generation(await self._engine.generate(list(prompt_ids), params, **inputs))
+        output = await self._engine.generate(list(prompt_ids), params, **inputs)
+        return vllm_generation(output, params.stop_token_ids)
 
 
 class GemExecutor(AgentExecutorBase):  # type: ignore[misc]

@@ -6,9 +6,11 @@
 from __future__ import annotations
 
 import atexit
+import functools
 import importlib
 import multiprocessing
 import os
+from collections.abc import Callable
 from typing import Any
 
 from gem_core.trainers._interface import expect_listed, unsupported
@@ -83,6 +85,8 @@ def hook_rollout(session: Session, upstream: Upstream) -> None:
     rollout.gather_and_log = gather_and_log
     if upstream.is_index:
         return
+    group: Any = importlib.import_module("RL2.datasets.rl").SampleGroup
+    group.to_all_tensor_dicts_and_metrics = keep_nan_out(group.to_all_tensor_dicts_and_metrics)
     request = rollout.async_request
 
     def async_request(url: Any, endpoint: str, *args: Any, **kwargs: Any) -> Any:
@@ -91,6 +95,21 @@ def hook_rollout(session: Session, upstream: Upstream) -> None:
         return request(url, endpoint, *args, **kwargs)
 
     rollout.async_request = async_request
+
+
+def keep_nan_out(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap a method of a group of samples, so that dynamic filtering compares the played episodes only.
+
+    RL2 drops a group if the standard deviation of its rewards is 0.
+    """
+
+    @functools.wraps(original)
+    def converted(self: Any) -> Any:
+        tensors, metrics = original(self)
+        metrics["rewards"] = [reward for reward in metrics["rewards"] if reward == reward]
+        return tensors, metrics
+
+    return converted
 
 
 def end_servers() -> None:

@@ -123,7 +123,7 @@ def check_config(config: Any, upstream: Upstream) -> None:
     partial = not upstream.is_index and config.rollout.train.partial_rollout
     several = options.context != "append" or options.harness is not None
     _check_updates(config, upstream, rows_vary=partial or several)
-    reject_listed(_SUPPORTED, config, {INDEX: upstream.is_index})
+    reject_listed(_SUPPORTED, config, {"played": True, INDEX: upstream.is_index})
     turns = config.rollout.max_turns if upstream.is_index else math.inf
     if options.max_turns is not None and options.max_turns > turns:
         raise ConfigError(

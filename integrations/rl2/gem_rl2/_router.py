@@ -9,6 +9,7 @@ from typing import Any
 
 from gem_core.errors import ConfigError, PolicyError
 from gem_core.rollout import Episode, Generation, Row
+from gem_core.rollout._policy import inferred_finish
 
 
 @dataclass(frozen=True)
@@ -17,7 +18,7 @@ class RouterPolicy:
 
     Attributes:
         url: URL of the router.
-        sampling_params: SGLang's sampling parameters, for every turn.
+        sampling_params: SGLang's sampling parameters, for every turn; ``stop_token_ids`` end a response.
         is_paused: Function that returns whether RL2 has paused the engines.
         resumed: Function to await until RL2 continues with this sample; None if RL2 never pauses.
     """
@@ -31,18 +32,22 @@ class RouterPolicy:
         """Sample one response, which begins with the tokens that were sampled before a pause."""
         from RL2.utils.communication import async_request
 
-        params = {**self.sampling_params, "no_stop_trim": True}
+        params: dict[str, Any] = {**self.sampling_params, "no_stop_trim": True}
+        least, stop_ids = params.get("min_new_tokens") or 0, params.get("stop_token_ids") or ()
         ids: list[int] = []
         logprobs: list[float] = []
-        while len(ids) < max_tokens:
+        while (room := max_tokens - len(ids)) > 0:
             if self.resumed is not None and self.is_paused():
                 await self.resumed()
+            params["max_new_tokens"] = room
+            if least:  # of the whole response; SGLang rejects more than the room that is left
+                params["min_new_tokens"] = min(max(least - len(ids), 0), room)
             answer = await async_request(
                 self.url,
                 "generate",
                 json={
                     "input_ids": [*prompt_ids, *ids],
-                    "sampling_params": {**params, "max_new_tokens": max_tokens - len(ids)},
+                    "sampling_params": {**params},
                     "return_logprob": True,
                 },
             )
@@ -54,8 +59,9 @@ class RouterPolicy:
                     ids.append(int(token_id))
             except (KeyError, TypeError, ValueError) as error:
                 raise PolicyError(f"cannot read tokens from the engine's answer: {answer!r:.300}") from error
-            if reason != "abort":
-                return Generation(ids, logprobs, "length" if reason == "length" else "stop")
+            if reason != "abort":  # "length" may be a complete response of that length
+                finish = inferred_finish(ids, len(ids), stop_ids) if reason == "length" else "stop"
+                return Generation(ids, logprobs, finish)
             if self.resumed is None:
                 message = meta["finish_reason"].get("message", "no reason given")
                 raise PolicyError(f"the engine aborted a request: {message}")

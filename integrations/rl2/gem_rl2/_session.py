@@ -193,7 +193,7 @@ class Session:
                 "prompt longer than its context_length?"
             )
         play = self._texts.pop(extra_info[EPISODE])
-        episode = await play.resume(read_response(action_text, self._tokenizer, self._stop_texts()))
+        episode = await play.resume(read_response(action_text, self._tokenizer, self._stop_texts))
         next_state = play.text
         if episode is not None:
             self._keep(episode)
@@ -212,11 +212,18 @@ class Session:
             "extra_info": dict(extra_info),
         }
 
+    @functools.cached_property
     def _stop_texts(self) -> list[str]:
-        """Return the texts at which SGLang stops: stop tokens and stop strings."""
-        stop = self._upstream.sampling_params(self._config, "train").get("stop") or []
-        tokens = [self._tokenizer.decode([token_id]) for token_id in self._player.stop_ids]
-        return [*tokens, *([stop] if isinstance(stop, str) else stop)]
+        """Texts at which SGLang stops in either split: stop tokens and stop strings."""
+        texts: list[str] = []
+        ids = {*self._player.stop_ids}
+        for split in SPLITS:
+            params = self._upstream.sampling_params(self._config, split)
+            stop = params.get("stop") or []
+            texts += [stop] if isinstance(stop, str) else stop
+            ids |= {*(params.get("stop_token_ids") or ())}
+        texts += [self._tokenizer.decode([token_id]) for token_id in ids]
+        return [text for text in texts if text]  # a token outside the vocabulary has none
 
     # -- both ----------------------------------------------------------------------------------------
 

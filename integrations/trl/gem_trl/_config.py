@@ -207,9 +207,15 @@ def check_args(
         if args.loss_type in AVERAGES:
             reject_changed(args, MEAN_OVER_ROWS)
     reject_changed(args, GEM_SETTINGS if uses_vllm else SAMPLER_SETTINGS)
-    for name in option_at(args, "generation_kwargs", {}):
+    given = option_at(args, "generation_kwargs", {})
+    for name in given:
         if name in REQUEST_ARGUMENTS:
             raise ConfigError(f"generation_kwargs: {name}: {REQUEST_ARGUMENTS[name]}; omit it")
+    if given.get("ignore_eos"):
+        raise ConfigError(
+            "generation_kwargs: ignore_eos: a response would go on after its end, until the limit cuts it; "
+            "omit it"
+        )
     corrects = uses_vllm and option_at(args, "vllm_importance_sampling_correction", False)
     if several_rows and corrects:
         reject_changed(args, VLLM_ROWS)

@@ -55,19 +55,43 @@ def test_an_engine_has_to_stop_at_the_end_of_a_turn(context: Any) -> None:
         player.require_engine_stops([], "add it")
 
 
+@pytest.mark.parametrize("context", ["append", "template"])
+def test_an_engine_has_to_stop_at_the_end_of_a_call(context: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """gpt-oss ends a call with a token of its own, and an answer with another one."""
+    from tests.rollout.test_tool_turns import model_tokenizer
+
+    tokenizer = model_tokenizer("channels", "<|return|>")
+    call, end = tokenizer.convert_tokens_to_ids(["<|call|>", "<|return|>"])
+    assert tokenizer.eos_token_id == end
+    player = EpisodePlayer(RolloutOptions(context=context), tokenizer)
+    assert (player.stop_ids, player.extra_stop_id) == ({call, end}, None)
+    assert player.engine_options({}) == {"stop_token_ids": sorted([call, end])}
+    player.require_engine_stops([call], "unused")
+    assert not caplog.messages
+    player.require_engine_stops([], "unused")
+    assert "ends calls of tools with '<|call|>'" in caplog.messages[0]
+    text = EpisodePlayer(RolloutOptions(context=context, native_tools=False), tokenizer)
+    assert text.stop_ids == {end}
+
+
 def test_the_options_of_an_engine_add_to_a_trainers_own() -> None:
     tokenizer: Any = bpe_tokenizer("chatml")
     own = {"stop_token_ids": [7], "logit_bias": {3: 1.0}}
-    assert EpisodePlayer(RolloutOptions(), tokenizer).engine_options(own) == {}
-    tokenizer.eos_token = "<|endoftext|>"
     end = tokenizer.convert_tokens_to_ids("<|im_end|>")
+    wanted = {"stop_token_ids": sorted([7, end])}
+    assert EpisodePlayer(RolloutOptions(), tokenizer).engine_options(own) == wanted
+    tokenizer.eos_token = "<|endoftext|>"
+    eos = tokenizer.eos_token_id
     for context in ("append", "template", "rebuild"):
         player = EpisodePlayer(RolloutOptions(context=context), tokenizer)
-        assert player.engine_options(own) == {"stop_token_ids": sorted([7, end])}
-        assert player.engine_options(SimpleNamespace(stop_token_ids=None)) == {"stop_token_ids": [end]}
-        assert player.stop_ids == {tokenizer.eos_token_id, end}
+        # The engine may have the files of another model, such as a base model with another tokenizer.
+        assert player.engine_options(own) == {"stop_token_ids": sorted([7, end, eos])}
+        none = SimpleNamespace(stop_token_ids=None)
+        assert player.engine_options(none) == {"stop_token_ids": sorted([end, eos])}
+        assert player.stop_ids == {eos, end}
     assert own == {"stop_token_ids": [7], "logit_bias": {3: 1.0}}
-    assert EpisodePlayer(RolloutOptions(context="rebuild", raw=True), tokenizer).engine_options(own) == {}
+    raw = EpisodePlayer(RolloutOptions(context="rebuild", raw=True), tokenizer)
+    assert raw.engine_options(own) == {"stop_token_ids": sorted([7, eos])}
 
 
 def test_an_engine_samples_no_placeholder_of_images() -> None:

@@ -181,6 +181,14 @@ def test_options_that_would_be_ignored_are_rejected() -> None:
         check_config(config, upstream)
 
 
+def test_a_response_has_to_end() -> None:
+    for split in SPLITS:
+        option = f"{find().sampling_section(split)}.ignore_eos"
+        config, upstream = gem_config(f"+{option}=true", f"{SECTION}.dynamic_filtering=false")
+        with pytest.raises(ConfigError, match=rf"{option}=True: a response would go on after its end"):
+            check_config(config, upstream)
+
+
 @pytest.mark.imports("index")
 @pytest.mark.parametrize(
     ("words", "message"),

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 from pathlib import Path
 from typing import Any
 
 import pytest
+from gem_rl2._activation import keep_nan_out
 from gem_rl2._rows import rl2_row
 from gem_rl2._session import Session
 
@@ -237,6 +239,61 @@ def test_a_response_that_was_paused_continues(
     assert second["input_ids"][: len(first["input_ids"])] == first["input_ids"]
     assert len(second["input_ids"]) == len(first["input_ids"]) + begun
     assert second["sampling_params"]["max_new_tokens"] == 16 - begun
+
+
+def test_a_response_that_ends_at_the_limit_is_complete(
+    monkeypatch: pytest.MonkeyPatch, tiny: Path, tokenizer: Any
+) -> None:
+    """SGLang looks at the limit first, and reports "length"."""
+    answers = [("one" + END, "length"), ("two" + END, "length"), ("three", "length")]
+    sample = Played(monkeypatch, tiny, Router(tokenizer, *answers)).play()
+    assert sample.metrics["length_clip_ratio"] == [False, False, True]
+    assert sample.metrics["rewards"] == [1.5]
+
+
+def test_a_minimum_length_is_one_of_the_whole_response_and_at_most_the_room_that_is_left(
+    monkeypatch: pytest.MonkeyPatch, tiny: Path, tokenizer: Any
+) -> None:
+    """SGLang rejects a larger one, and the run would end."""
+    least = "+rollout.train.sampling_params.min_new_tokens=3"
+    router = Router(tokenizer, ("on", "abort"), ("e" + END, "stop"))
+    played = Played(monkeypatch, tiny, router, "rollout.train.partial_rollout=true", least)
+    begun = len(tokenizer.encode("on", add_special_tokens=False))
+
+    async def rollouts() -> None:
+        while played.group.samples[0].status.value != "done":
+            await played.go_on()
+
+    asyncio.run(rollouts())
+    asked = [request["sampling_params"]["min_new_tokens"] for request in router.requests]
+    assert asked == [3, 3 - begun] * 3
+    router = Router(tokenizer)
+    Played(monkeypatch, tiny, router, least, "+gem.max_tokens_per_turn=2").play()
+    assert {request["sampling_params"]["min_new_tokens"] for request in router.requests} == {2}
+
+
+@pytest.mark.parametrize(
+    ("rewards", "kept"),
+    [
+        ([1.0, 1.0, math.nan], [1.0, 1.0]),
+        ([1.0, 0.5, math.nan], [1.0, 0.5]),
+        ([math.nan, math.nan, math.nan], []),
+    ],
+)
+def test_dynamic_filtering_compares_the_played_episodes_of_a_group(
+    monkeypatch: pytest.MonkeyPatch, tiny: Path, tokenizer: Any, rewards: list[float], kept: list[float]
+) -> None:
+    """RL2 drops a group whose rewards have a standard deviation of 0; with a NaN, it would keep any group."""
+    from RL2.datasets import SampleGroup
+
+    method = "to_all_tensor_dicts_and_metrics"
+    monkeypatch.setattr(SampleGroup, method, keep_nan_out(getattr(SampleGroup, method)))
+    played = Played(monkeypatch, tiny, Router(tokenizer), "rollout.train.responses_per_prompt=3")
+    played.play()
+    for sample, reward in zip(played.group.samples, rewards, strict=True):
+        sample.metrics["rewards"] = [reward]
+    tensors, metrics = played.group.to_all_tensor_dicts_and_metrics()
+    assert (len(tensors), metrics["rewards"]) == (3, kept)
 
 
 def test_a_paused_engine_gets_no_requests(

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import json
 import math
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ from typing import Any
 import pytest
 from gem_rl2._rows import rl2_row
 from gem_rl2._session import Session
+from gem_rl2._texts import read_response
 
 import gem_core
 from gem_chat import AppendContext
@@ -126,6 +129,34 @@ def test_a_text_without_its_end_was_cut(tiny: Path, tokenizer: Any, tmp_path: Pa
     assert metrics["gem/format_error_rate"] == pytest.approx(2 / 3)
     assert metrics["gem/return"] == 1.5
     assert playing.report("train", 5) == {"gem/filled": 0.0}
+
+
+def test_every_stop_of_the_engine_ends_a_response(tiny: Path, tokenizer: Any, tmp_path: Path) -> None:
+    """The user's stop tokens and strings, of either split, as well as the end of a turn."""
+    (own,) = tokenizer.encode("7", add_special_tokens=False)
+    playing = session(
+        tiny,
+        f"+rollout.train_sampling_params.stop_token_ids=[{own}]",
+        "+rollout.test_sampling_params.stop=[';']",
+        f"+gem.traces={tmp_path}",
+    )
+    made = rollout(playing, "rl2texts:Scripted", ["one 7", "two;", "three"], tokenizer)
+    assert made["done"]
+    playing.report("train", 1)
+    (episode,) = read_traces(tmp_path / "train.jsonl")
+    assert [turn.finish_reason for turn in episode.turns] == ["stop", "stop", "length"]
+
+
+def test_a_stop_token_outside_the_vocabulary_ends_nothing(tiny: Path, tmp_path: Path) -> None:
+    """It has no text, and each text ends with an empty one."""
+    model = shutil.copytree(tiny, tmp_path / "model")
+    ends = json.loads((tiny / "generation_config.json").read_text())["eos_token_id"]
+    more = [*(ends if isinstance(ends, list) else [ends]), 10**6]
+    (model / "generation_config.json").write_text(json.dumps({"eos_token_id": more}))
+    playing = session(model)
+    assert 10**6 in playing._player.stop_ids
+    assert read_response("one", playing._tokenizer, playing._stop_texts).finish_reason == "length"
+    assert read_response("one" + END, playing._tokenizer, playing._stop_texts).finish_reason == "stop"
 
 
 def test_both_limits_of_turns_end_an_episode(tiny: Path, tokenizer: Any) -> None:

@@ -69,6 +69,7 @@ def make(tmp_path: Path, *, options: GemConfig | None = None, dataset: Any = Non
         ({"use_vllm": True, "generation_kwargs": {"logprobs": None}}, "generation_kwargs: logprobs: gem"),
         ({"use_vllm": True, "generation_kwargs": {"structured_outputs": {}}}, "generation_kwargs: struct"),
         ({"use_vllm": True, "generation_kwargs": {"truncate_prompt_tokens": 8}}, "generation_kwargs: trunc"),
+        ({"use_vllm": True, "generation_kwargs": {"ignore_eos": True}}, "generation_kwargs: ignore_eos: a r"),
         ({"tools": [len]}, "tools: gem_trl plays the episodes itself"),
         ({"environment_factory": object}, "environment_factory: gem_trl plays the episodes itself"),
         ({"rollout_func": len}, "rollout_func: gem_trl plays the episodes itself"),
@@ -93,7 +94,9 @@ def test_options_of_the_engine_join_the_ones_of_the_user(monkeypatch: pytest.Mon
     with _policies.open_policy(trainer, EpisodePlayer(GemConfig(), tokenizer), "train/0"):
         pass
     end = tokenizer.convert_tokens_to_ids("<|im_end|>")
-    assert made == [{**sampling, "min_p": 0.0, **kwargs, "stop_token_ids": sorted([9, end])}]
+    assert made == [
+        {**sampling, "min_p": 0.0, **kwargs, "stop_token_ids": sorted([9, end, tokenizer.eos_token_id])}
+    ]
     assert kwargs["stop_token_ids"] == [9], "the user's own object stays unchanged"
 
 
