@@ -288,7 +288,8 @@ class Turns:
                 given[argument] = np.split(per_turn[argument](argument, value), self.starts[1:])
         if "lengths" in inspect.signature(estimator).parameters:
             given["lengths"] = np.split(self.lengths(arguments.get("lengths")), self.starts[1:])
-        rewards = np.split(self.rewards, self.starts[1:]) if len(self) else []
+        # A copy, because the function may change what it gets.
+        rewards = np.split(self.rewards.copy(), self.starts[1:]) if len(self) else []
         result = estimator(rewards, **given) if rewards else []
         return checked_advantages(name, result, [len(episode) for episode in rewards])
 

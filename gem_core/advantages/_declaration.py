@@ -6,15 +6,13 @@ import functools
 import inspect
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, ParamSpec, TypeAlias, TypeVar, get_args
+from typing import Any, Concatenate, Generic, Literal, ParamSpec, TypeAlias, TypeVar, get_args
 
 from numpy.typing import ArrayLike
 
 from gem_core._util.checks import check_names
+from gem_core.advantages._batch import TurnRewards
 from gem_core.errors import ConfigError
-
-if TYPE_CHECKING:
-    from gem_core.advantages._batch import TurnRewards
 
 P = ParamSpec("P")
 R = TypeVar("R", bound=Sequence[ArrayLike], covariant=True)
@@ -75,8 +73,9 @@ class Declaration(Generic[P, R]):
         takes_turns: Whether it takes `Turns`.
 
     Raises:
-        ConfigError: `function` is not a function, takes no `gamma`, or has a required argument that is not in
-            `NEEDS`; a need of `option_needs` is unknown; or `critic_learns` is missing.
+        ConfigError: `function` is not a function, takes no turn rewards or no `gamma`, or has a required
+            argument that is not a keyword in `NEEDS`; a need of `option_needs` is unknown; or `critic_learns`
+            is missing.
     """
 
     def __init__(
@@ -112,6 +111,8 @@ class Declaration(Generic[P, R]):
                 "function that takes the turn rewards and gamma"
             ) from error
         parameters = {p.name: p for p in rest if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
+        if first.kind not in (first.POSITIONAL_ONLY, first.POSITIONAL_OR_KEYWORD):
+            raise ConfigError(f"{owner}: expected the turn rewards as its first argument, not '{first}'")
         if "gamma" not in parameters:
             listed = ", ".join([first.name, *parameters])
             raise ConfigError(f"{owner} takes no argument 'gamma'; its arguments are {listed}")
@@ -120,19 +121,17 @@ class Declaration(Generic[P, R]):
         check_names(self.option_needs, parameters, kind="option", owner=owner)
         check_names(further, parameters, kind="argument", owner=owner)
         self.needs: tuple[Need, ...] = tuple(n for n in NEEDS if n in parameters and n not in further)
-        required = [
-            name
-            for name, p in parameters.items()
-            if p.default is p.empty and name not in NEEDS and name not in NOT_OPTIONS
-        ]
-        if required:
-            raise ConfigError(
-                f"{owner} requires {required[0]!r}, which no trainer supplies: expected a default, or one of "
-                f"{', '.join(NEEDS)}"
-            )
+        named = [name for name in parameters if name in (*NEEDS, "gamma")]
+        for p in rest:
+            if p.default is p.empty and p.name not in named and not str(p).startswith("*"):
+                raise ConfigError(
+                    f"{owner} requires {p.name!r}, which no trainer supplies: expected a default, or a "
+                    f"keyword argument among {', '.join(NEEDS)}"
+                )
         self.options = tuple(name for name in parameters if name not in (*NEEDS, *NOT_OPTIONS))
         self.uses_stats = "stats" in parameters
-        self.takes_turns = "TurnRewards" in str(first.annotation)
+        names = getattr(self.function, "__globals__", {})
+        self.takes_turns = names.get(str(first.annotation), first.annotation) is TurnRewards
         self._defaults = {name: p.default for name, p in parameters.items()}
         if self.critic_learns not in (LEARNS if "values" in self.needs else (None,)):
             wanted = f"{' or '.join(LEARNS)} with" if "values" in self.needs else "None without"

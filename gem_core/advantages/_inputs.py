@@ -192,7 +192,8 @@ def checked_advantages(name: str, result: Any, sizes: Sequence[int]) -> list[NDA
     Raises:
         ConfigError: It is not one finite number per turn.
     """
-    arrays = episode_arrays(f"the advantages of {name}", list(result))
+    listed = list(result) if isinstance(result, Iterable) else result
+    arrays = episode_arrays(f"the advantages of {name}", listed)
     found = [len(array) for array in arrays]
     if found != list(sizes):
         raise ConfigError(

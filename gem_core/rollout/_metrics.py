@@ -59,8 +59,8 @@ def episode_metrics(episodes: Iterable[Episode]) -> dict[str, float]:
         - ``gem/turns_to_success``: number of turns in successful episodes; missing if there are none.
         - ``gem/truncation_rate``: share of episodes that a limit cut.
         - ``gem/format_error_rate``: share of turns without a readable action or cut by the length limit.
-        - ``gem/tool_calls``: tool calls per episode.
-        - ``gem/tool_errors``: tool calls per episode whose info has ``tool_error`` set.
+        - ``gem/tool_calls``: turns with tool calls, per episode.
+        - ``gem/tool_errors``: those of them whose info has ``tool_error`` set, per episode.
         - ``gem/forged_tokens``: special tokens per episode that texts of the environment spell, such as
             ``<|im_end|>`` on a web page; see `gem_chat._special_tokens`.
         - ``gem/recognized``, ``gem/foreign_answers``: of the answers in the histories of an agent, the share

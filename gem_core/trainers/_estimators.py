@@ -14,7 +14,7 @@ from gem_core._util.checks import check_choice
 from gem_core._util.messages import error_line, error_text, unknown
 from gem_core.advantages._batch import with_threads
 from gem_core.advantages._declaration import NEEDS, Need
-from gem_core.advantages._inputs import checked_advantages, real
+from gem_core.advantages._inputs import checked_advantages, episode_arrays, real
 from gem_core.advantages._registry import (
     PREFIX,
     SCOPES,
@@ -51,7 +51,7 @@ class EstimatorChoice:
         options: Keyword arguments besides gamma.
         scope: Turns over which the statistics are computed; "trained" for an estimator without statistics.
         truncation: "keep" to treat truncated episodes as if they had terminated, "mask" to leave them out of
-            statistics, baselines, and the loss.
+            statistics and baselines and give them no advantage.
     """
 
     name: str
@@ -200,7 +200,6 @@ class EstimatorChoice:
         """
         masked = self.truncation == "mask"
         numbers = [n for n, one in enumerate(episodes) if one.rewards and not (masked and one.truncated)]
-        rewards = [episodes[number].rewards for number in numbers]
         for number in numbers:
             for turn, reward in enumerate(episodes[number].rewards):
                 if not math.isfinite(reward):
@@ -210,13 +209,16 @@ class EstimatorChoice:
         if numbers:
             groups = [group_ids[number] for number in numbers]
             kept = [episodes[number] for number in numbers]
-            inputs = estimator_inputs(kept, self.needs, groups)
-            turns = with_threads(rewards, threads_of(kept))
+            inputs = {**estimator_inputs(kept, self.needs, groups), **further}
+            for name in {"lengths", "values"} & inputs.keys():  # arrays, as from tensors
+                inputs[name] = episode_arrays(name, inputs[name])
+            turns = with_threads([one.rewards for one in kept], threads_of(kept))
             if turns.threads and not self.estimator.takes_turns:
                 turns.require_main_thread(self.name, "it takes lists of rewards, which have no threads")
-            batch = turns if turns.threads else rewards
-            computed = self.estimator(batch, gamma=self.gamma, **self.options, **inputs, **further)
-            checked = checked_advantages(self.name, computed, [len(one) for one in rewards])
+            # New arrays, because the estimator may change them.
+            batch = turns if turns.threads else turns.split(turns.rewards.copy())
+            computed = self.estimator(batch, gamma=self.gamma, **self.options, **inputs)
+            checked = checked_advantages(self.name, computed, [len(one.rewards) for one in kept])
             for number, values in zip(numbers, checked, strict=True):
                 advantages[number] = values
             stats = ReturnStats.from_returns(turns.returns(self.gamma))

@@ -16,6 +16,7 @@ import numpy as np
 from gem_core._registration import read_specs
 from gem_core._util.checks import check_names, expected
 from gem_core.advantages import Estimator, get_estimator
+from gem_core.advantages._inputs import checked_advantages
 from gem_core.errors import ConfigError
 from gem_lab.exam._episodes import SampledEpisodes, greedy, sample
 from gem_lab.exam._exact import Solution
@@ -88,7 +89,7 @@ class Candidate:
         """Return the advantages of all turns of a batch, float64 (n,).
 
         Raises:
-            ConfigError: The estimator does not return one number per turn.
+            ConfigError: The estimator does not return one finite number per turn.
             RewardsRejected: The estimator does not accept the rewards.
         """
         arguments = {name: INPUTS[name](batch) for name in self.needs}
@@ -98,13 +99,7 @@ class Candidate:
             result = self.function(batch.per_turn(batch.rewards), **arguments)
         except ConfigError as error:
             raise RewardsRejected(str(error)) from error
-        lengths = [len(episode) for episode in result]
-        if lengths != batch.lengths.tolist():
-            raise ConfigError(
-                f"estimator {self.name!r} returned advantages for {lengths} turns: expected one per turn, "
-                f"{batch.lengths.tolist()}"
-            )
-        return np.concatenate(result).astype(np.float64, copy=False)
+        return np.concatenate(checked_advantages(self.name, result, batch.lengths.tolist()))
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,9 +127,12 @@ class ExamBatch:
         return self.chunk.rewards[self.turns]
 
     def per_turn(self, values: Any) -> list[Any]:
-        """Split the values of all turns of the batch into one sequence per episode."""
+        """Split the values of all turns of the batch into one sequence per episode.
+
+        The sequences are copies, because an estimator may change what it gets, and others get the same.
+        """
         ends = np.cumsum(self.lengths).tolist()
-        return [values[first:last] for first, last in zip([0, *ends[:-1]], ends, strict=True)]
+        return [values[first:last].copy() for first, last in zip([0, *ends[:-1]], ends, strict=True)]
 
 
 @dataclass(frozen=True, eq=False)

@@ -105,6 +105,24 @@ def test_what_the_signature_says():
     assert not Estimator(plain).takes_turns
 
 
+def test_only_the_type_of_this_package_asks_for_flat_turns():
+    namespace = {}
+    exec(
+        "from __future__ import annotations\n"
+        "TurnRewards = list\nOwnTurnRewards = list\n"
+        "def alias(rewards: TurnRewards, *, gamma=1.0): ...\n"
+        "def another(rewards: OwnTurnRewards, *, gamma=1.0): ...\n"
+        "def unhashable(rewards: [float], *, gamma=1.0): ...\n"
+        "from gem_core.advantages._batch import TurnRewards as theirs\n"
+        "def flat(rewards: theirs, *, gamma=1.0): ...\n",
+        namespace,
+    )
+    taken = {
+        name: Estimator(namespace[name]).takes_turns for name in ("alias", "another", "unhashable", "flat")
+    }
+    assert taken == {"alias": False, "another": False, "unhashable": False, "flat": True}
+
+
 @pytest.mark.parametrize("name", BUILTIN)
 def test_a_process_receives_an_estimator_as_a_name(name):
     assert pickle.loads(pickle.dumps(get_estimator(name))) is get_estimator(name)
@@ -186,11 +204,36 @@ def by_group(rewards, *, by="batch", group_ids=None, gamma=1.0):
     return rewards
 
 
+def needs_stats(rewards, *, stats, gamma=1.0):
+    return rewards
+
+
+def needs_bootstrap(rewards, *, bootstrap, gamma=1.0):
+    return rewards
+
+
+def groups_by_position(rewards, group_ids, /, gamma=1.0):
+    return rewards
+
+
+def rewards_by_name(*, turn_rewards, gamma=1.0):
+    return turn_rewards
+
+
+def any_number(*turn_rewards, gamma=1.0):
+    return turn_rewards
+
+
 @pytest.mark.parametrize(
     ("function", "arguments", "message"),
     [
         (no_gamma, {}, "'no_gamma' takes no argument 'gamma'; its arguments are rewards"),
-        (needs_groups, {}, "requires 'groups', which no trainer supplies: expected a default, or one of gr"),
+        (needs_groups, {}, "requires 'groups', which no trainer supplies: expected a default, or a keyw"),
+        (needs_stats, {}, "requires 'stats', which no trainer supplies: expected a default, or a keyword"),
+        (needs_bootstrap, {}, "requires 'bootstrap', which no trainer supplies"),
+        (groups_by_position, {}, "requires 'group_ids', .* or a keyword argument among group_ids"),
+        (rewards_by_name, {}, r"expected the turn rewards as its first argument, not 'turn_rewards'"),
+        (any_number, {}, r"expected the turn rewards as its first argument, not '\*turn_rewards'"),
         (by_group, {"option_needs": {"by": {"env": "envs"}}}, "unknown need 'envs' of estimator 'by_group'"),
         (by_group, {"option_needs": {"of": {"env": "group_ids"}}}, "unknown option 'of' of estimator"),
         (by_group, {"option_needs": {"by": {"env": "env_ids"}}}, "unknown argument 'env_ids' of estimator"),

@@ -97,6 +97,38 @@ def test_a_planted_fault_changes_the_verdict(faulty) -> None:
     assert certificate.bias_low > 0.02
 
 
+def spoils_its_inputs(turn_rewards, *, values, lengths, state_keys, gamma=1.0):
+    for given in (turn_rewards, values, lengths):
+        for of_episode in given:
+            of_episode *= 0
+    for keys in state_keys:
+        keys.clear()
+    return turn_rewards
+
+
+def test_an_estimator_that_computes_in_place_changes_nothing_for_others() -> None:
+    together = run([spoils_its_inputs, "reinforce", "gae"], **SMALL)
+    alone = run(["reinforce", "gae"], **SMALL)
+    for name in ("reinforce", "gae"):
+        assert together.select(estimator=name) == alone.select(estimator=name)
+
+
+@pytest.mark.parametrize(
+    ("result", "message"),
+    [
+        (None, "the advantages of odd is a NoneType: expected a list"),
+        ([], r"odd returned advantages for \[\] turns: expected one per turn"),
+        (float("nan"), "odd: an advantage of episode 0 is not finite"),
+    ],
+)
+def test_what_an_estimator_must_return(result, message) -> None:
+    def odd(turn_rewards, *, gamma=1.0):
+        return [rewards * result for rewards in turn_rewards] if isinstance(result, float) else result
+
+    with pytest.raises(ConfigError, match=message):
+        run(odd, **SMALL)
+
+
 @pytest.mark.once
 def test_small_batches_are_enumerated_and_sampling_agrees() -> None:
     task = get_task("stop")

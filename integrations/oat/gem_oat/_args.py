@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
+import numpy as np
 import tyro
 from oat.algorithms.ppo import PPOArgs
 
+from gem_core.advantages import returns
+from gem_core.advantages._inputs import checked_advantages
 from gem_core.advantages._registry import names_in_trainer
+from gem_core.advantages._stats import FloatArray
 from gem_core.errors import ConfigError
 from gem_core.rollout._options import read_object
 from gem_core.tasks import EnvChoice
@@ -95,7 +100,8 @@ class Args(PPOArgs):  # type: ignore[misc]
         """Return the estimator with its options.
 
         Raises:
-            ConfigError: There is no such estimator, it lacks one of the options, or a value is out of range.
+            ConfigError: There is no such estimator, it lacks one of the options, or a value is out of range;
+                or see `check_parts`.
         """
         options = read_object(self.estimator_options, "--estimator-options")
         critic = names_in_trainer().get(self.estimator) == "gae"
@@ -105,7 +111,7 @@ class Args(PPOArgs):  # type: ignore[misc]
             )
         if options.get("weight") == "episode":
             raise ConfigError(f"--estimator-options.weight='episode': {_NO_EPISODES}")
-        return read_estimator(
+        choice = read_estimator(
             self.estimator,
             options,
             gamma=self.gamma,
@@ -114,6 +120,66 @@ class Args(PPOArgs):  # type: ignore[misc]
             option="--estimator",
             trainer=_SUPPORTED,
         )
+        check_parts(choice)
+        return choice
+
+
+def check_parts(choice: EstimatorChoice) -> None:
+    """Reject an estimator that needs more at once than Oat's learner has.
+
+    With statistics of all ranks, the learner has the returns of turns without their episodes; with a critic,
+    it has one episode at a time.
+
+    Raises:
+        ConfigError: The advantages of a few turns differ if they are computed from such parts; or the
+            estimator needs something besides the values of the critic.
+    """
+    critic = "values" in choice.needs
+    if critic and set(choice.needs) > {"values"}:
+        raise ConfigError(
+            f"{choice.name} needs {', '.join(choice.needs)}, but Oat's learner computes the advantages of "
+            "one episode at a time, from the values of the critic only; use another trainer"
+        )
+    if not (critic or choice.estimator.uses_stats):
+        return
+    whole = [(_REWARDS, {"values": _VALUES} if critic else {"lengths": _LENGTHS})]
+    if critic:
+        parts = [([one], {"values": [values]}) for one, values in zip(_REWARDS, _VALUES, strict=True)]
+    else:
+        lengths = [[length] for one in _LENGTHS for length in one]
+        parts = [([[g] for one in returns(_REWARDS, choice.gamma) for g in one], {"lengths": lengths})]
+    try:
+        expected = _advantages(choice, whole)
+    except Exception:  # a user's estimator may take other batches only
+        return
+    if not np.allclose(_advantages(choice, parts), expected):
+        what = "one episode at a time" if critic else "the returns of turns, without their episodes"
+        raise ConfigError(
+            f"{choice.name}: Oat's learner has {what}, from which it computes other advantages; use another "
+            "estimator, or another trainer"
+        )
+
+
+_REWARDS = [[0.0, 1.0], [4.0], [-1.0, 0.5, 8.0]]
+_LENGTHS = [[1.0, 2.0], [3.0], [2.0, 5.0, 1.0]]
+_VALUES = [[0.5, 0.25], [1.0], [0.0, 2.0, 4.0]]
+
+
+def _advantages(choice: EstimatorChoice, batches: Sequence[tuple[Any, Mapping[str, Any]]]) -> FloatArray:
+    """Return the advantages of the turns of several batches, each with its own call of the estimator.
+
+    Args:
+        choice: The estimator with its options.
+        batches: Rewards, and values of needs.
+    """
+    computed = []
+    for rewards, inputs in batches:
+        needed = {name: [np.array(one) for one in inputs[name]] for name in choice.needs if name in inputs}
+        result = choice.estimator(
+            [np.array(one) for one in rewards], gamma=choice.gamma, **choice.options, **needed
+        )
+        computed += checked_advantages(choice.name, result, [len(one) for one in rewards])
+    return np.concatenate(computed)
 
 
 def dataset_rows(args: Args) -> int:

@@ -20,6 +20,7 @@ from oat.utils.ops import masked_sum
 from gem_core._tasks import evaluation_tasks
 from gem_core._util.files import write_atomically
 from gem_core.advantages import ReturnStats, returns
+from gem_core.advantages._inputs import checked_advantages
 from gem_core.errors import UnsupportedTrainer
 from gem_core.rollout import Episode
 from gem_core.rollout._sources import SourceLedger, split_by_source
@@ -225,8 +226,10 @@ class CriticLearner(Learner, PPOMultiTurnLearner):  # type: ignore[misc]
         """
         self._computed = True
         choice, values = self._choice, values[:-1]
-        (advantages,) = choice.estimator([rewards], values=[values], gamma=choice.gamma, **choice.options)
         (targets,) = returns([rewards], choice.gamma)
+        given = [np.array(rewards)], [np.array(values)]  # copies, which the estimator may change
+        computed = choice.estimator(given[0], values=given[1], gamma=choice.gamma, **choice.options)
+        (advantages,) = checked_advantages(choice.name, computed, [len(rewards)])
         if choice.estimator.critic_learns == "advantage":
             targets = advantages + values
         return advantages.astype(np.float32), targets.astype(np.float32)

@@ -98,6 +98,58 @@ def test_options_are_tried_only_where_the_estimator_takes_the_batch() -> None:
         read_estimator(name, options, supplies=[*NEEDS, "truncated"])
 
 
+@pytest.mark.parametrize(
+    ("result", "message"),
+    [
+        (
+            None,
+            "the advantages of odd is a NoneType: expected a list with one sequence of numbers per episode",
+        ),
+        (1.0, "the advantages of odd is a float: expected a list"),
+        ({0: [0.0, 0.0], 1: [0.0]}, r"the advantages of odd: episode 0 has shape \(\)"),
+        ([[0.0, 0.0]], r"odd returned advantages for \[2\] turns: expected one per turn, \[2, 1\]"),
+        ([[0.0], [0.0]], r"odd returned advantages for \[1, 1\] turns"),
+        ([[0.0, float("nan")], [0.0]], r"an advantage of episode 0 is not finite"),
+        ([torch.zeros(2), torch.zeros(1)], r"episode 0 is a torch.Tensor of shape \(2,\): expected a list"),
+        (torch.zeros(2, 2), r"episode 0 is a torch.Tensor of shape \(2,\): expected a list"),
+    ],
+)
+def test_what_an_estimator_must_return(result: Any, message: str) -> None:
+    def odd(turn_rewards: Any, *, gamma: float = 1.0) -> Any:
+        return result
+
+    choice = EstimatorChoice("odd", Estimator(odd))
+    with pytest.raises(ConfigError, match=message):
+        choice.compute_turns([EpisodeTurns([0.0, 1.0], [1, 1]), EpisodeTurns([1.0], [1])], [0, 0])
+    with pytest.raises(ConfigError, match=message):
+        choice.compute(torch.tensor([[0.0, 0.0, 1.0], [1.0, 0.0, 0.0]]), torch.tensor([[1, 0, 1], [1, 0, 0]]))
+
+
+def test_an_estimator_gets_the_same_from_turns_and_from_tensors_and_may_change_it() -> None:
+    """A user's function may compute in place, on arrays."""
+    seen: list[Any] = []
+
+    def own(turn_rewards: Any, *, lengths: Any, group_ids: Any, gamma: float = 1.0) -> Any:
+        seen.append([[part.copy() for part in given] for given in (turn_rewards, lengths)])
+        for rewards, tokens in zip(turn_rewards, lengths, strict=True):
+            rewards -= rewards.mean()
+            tokens[:] = 0
+        return turn_rewards
+
+    choice = EstimatorChoice("own", Estimator(own))
+    episodes = [EpisodeTurns([1.0, 2.0], [2, 1]), EpisodeTurns([3.0, 4.0], [1, 1])]
+    advantages, stats = choice.compute_turns(episodes, [0, 0])
+    assert [one.tolist() for one in advantages] == [[-0.5, 0.5], [-0.5, 0.5]]
+    assert ([one.rewards for one in episodes], episodes[0].lengths) == ([[1.0, 2.0], [3.0, 4.0]], [2, 1])
+    assert stats == ReturnStats.from_returns([[3.0, 2.0], [7.0, 4.0]])
+    result = choice.compute(REWARDS, MASK, group_ids=[0, 0])
+    assert result.advantages[0].tolist() == [-0.5, -0.5, 0.0, 0.5]
+    assert result.returns.tolist() == [[3.0, 3.0, 0.0, 2.0], [7.0, 0.0, 4.0, 0.0]]
+    assert result.stats == stats
+    for ours, theirs in zip(*seen, strict=True):
+        assert [(a.dtype, a.tolist()) for a in ours] == [(b.dtype, b.tolist()) for b in theirs]
+
+
 def test_an_unknown_estimator() -> None:
     with pytest.raises(ConfigError, match=r"unknown estimator 'rebnn'\. Did you mean rebn"):
         read_estimator("rebnn", {})

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import gem_oat
+import numpy as np
 import pytest
 import torch
 import tyro
@@ -19,7 +20,7 @@ from oat.utils.lm_head import FusedLinear
 
 from gem_chat import EpisodePlayer
 from gem_core import register
-from gem_core.advantages import estimator
+from gem_core.advantages import estimator, returns
 from gem_core.errors import ConfigError, GemError, UnknownEnv, UnsupportedTrainer
 from gem_core.rollout import RolloutOptions
 from gem_core.trainers._interface import expect_listed
@@ -290,6 +291,58 @@ def test_a_registered_estimator_and_any_option_of_one() -> None:
     ):
         with pytest.raises(ConfigError, match=message):
             Args(estimator_options=text).choose_estimator()
+
+
+@estimator()
+def return_of_episodes(turn_rewards: Any, *, gamma: float = 1.0, stats: Any = None) -> Any:
+    """With statistics, but of whole episodes."""
+    totals = [float(np.sum(rewards)) for rewards in turn_rewards]
+    return [[total - np.mean(totals)] * len(one) for total, one in zip(totals, turn_rewards, strict=True)]
+
+
+@estimator()
+def centered_returns(turn_rewards: Any, *, gamma: float = 1.0, stats: Any = None) -> Any:
+    found = returns(turn_rewards, gamma)
+    mean = np.concatenate(found).mean()
+    return [one - mean for one in found]
+
+
+@estimator(critic_learns="return")
+def by_group(turn_rewards: Any, *, values: Any, group_ids: Any, gamma: float = 1.0) -> Any:
+    return turn_rewards
+
+
+@estimator(critic_learns="return")
+def whitened(turn_rewards: Any, *, values: Any, gamma: float = 1.0) -> Any:
+    every = np.concatenate([np.asarray(one) for one in turn_rewards])
+    return [np.asarray(one) - every.mean() for one in turn_rewards]
+
+
+@estimator(critic_learns="return")
+def errors_of_the_critic(turn_rewards: Any, *, values: Any, gamma: float = 1.0) -> Any:
+    return [(np.asarray(one) - v).tolist() for one, v in zip(turn_rewards, values, strict=True)]
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("return_of_episodes", "return_of_episodes: Oat's learner has the returns of turns, without their"),
+        ("by_group", "by_group needs group_ids, values, but Oat's learner computes the advantages of one"),
+        ("whitened", "whitened: Oat's learner has one episode at a time, from which it computes other"),
+        ("centered_returns", None),
+        ("errors_of_the_critic", None),
+        ("rebn", None),
+        ("reinforce_plus_plus", None),
+        ("gae", None),
+    ],
+)
+def test_an_estimator_that_needs_more_at_once_than_the_learner_has(name: str, message: str | None) -> None:
+    args = Args(estimator=name, gamma=0.5)
+    if message is None:
+        assert args.choose_estimator().name == name
+    else:
+        with pytest.raises(ConfigError, match=message):
+            args.choose_estimator()
 
 
 @pytest.mark.parametrize(("rows", "reaches"), [(1, True), (2, False)])

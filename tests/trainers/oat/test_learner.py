@@ -24,11 +24,11 @@ from oat.learners.rl import RLLearner
 
 from gem_chat import AppendContext
 from gem_core import Env
-from gem_core.advantages import ReturnStats
+from gem_core.advantages import Estimator, ReturnStats
 from gem_core.errors import EnvError, UnsupportedTrainer
 from gem_core.rollout import Episode, Generation, Turn, run_episode
 from gem_core.rollout._sources import SourceLedger
-from gem_core.trainers import read_estimator
+from gem_core.trainers import EstimatorChoice, read_estimator
 from tests.advantages.oracle import standardized, turn_returns
 from tests.rollout.tokenizers import CharTokenizer
 
@@ -191,6 +191,25 @@ def test_a_critics_advantages_are_gae_over_turns() -> None:
     assert advantages.tolist() == pytest.approx(upstream.tolist(), abs=1e-6)
     assert targets.tolist() == pytest.approx(returns.tolist(), abs=1e-6)
     assert made._computed
+
+
+def test_a_critics_advantages_of_an_estimator_of_a_user() -> None:
+    """It may return lists, and compute in place."""
+
+    def errors(turn_rewards: Any, *, values: Any, gamma: float = 1.0) -> Any:
+        for rewards, of_critic in zip(turn_rewards, values, strict=True):
+            rewards -= of_critic
+            of_critic *= 0
+        return [rewards.tolist() for rewards in turn_rewards]
+
+    made: Any = CriticLearner.__new__(CriticLearner)
+    made._choice = EstimatorChoice("errors", Estimator(errors, critic_learns="return"), gamma=0.5)
+    rewards, values = np.array([0.5, 2.0]), np.array([0.25, 1.0, 9.0])
+    advantages, targets = made.compute_advantages(rewards, values, None, 0.5, 1.0)
+    assert (advantages.tolist(), targets.tolist()) == ([0.25, 1.0], [1.5, 2.0])
+    assert (rewards.tolist(), values.tolist()) == ([0.5, 2.0], [0.25, 1.0, 9.0])
+    made._choice = EstimatorChoice("advantage", Estimator(errors, critic_learns="advantage"), gamma=0.5)
+    assert made.compute_advantages(rewards, values, None, 0.5, 1.0)[1].tolist() == [0.5, 2.0]
 
 
 def test_metrics_cover_all_episodes() -> None:
