@@ -121,9 +121,8 @@ class Declaration(Generic[P, R]):
         check_names(self.option_needs, parameters, kind="option", owner=owner)
         check_names(further, parameters, kind="argument", owner=owner)
         self.needs: tuple[Need, ...] = tuple(n for n in NEEDS if n in parameters and n not in further)
-        named = [name for name in parameters if name in (*NEEDS, "gamma")]
-        for p in rest:
-            if p.default is p.empty and p.name not in named and not str(p).startswith("*"):
+        for p in (one for one in rest if one.default is one.empty and str(one)[0] != "*"):
+            if p.name not in parameters.keys() & {*NEEDS, "gamma"}:
                 raise ConfigError(
                     f"{owner} requires {p.name!r}, which no trainer supplies: expected a default, or a "
                     f"keyword argument among {', '.join(NEEDS)}"

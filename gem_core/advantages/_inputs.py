@@ -192,8 +192,7 @@ def checked_advantages(name: str, result: Any, sizes: Sequence[int]) -> list[NDA
     Raises:
         ConfigError: It is not one finite number per turn.
     """
-    listed = list(result) if isinstance(result, Iterable) else result
-    arrays = episode_arrays(f"the advantages of {name}", listed)
+    arrays = episode_arrays(f"the advantages of {name}", [*result] if np.iterable(result) else result)
     found = [len(array) for array in arrays]
     if found != list(sizes):
         raise ConfigError(

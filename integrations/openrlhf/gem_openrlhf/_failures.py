@@ -238,16 +238,24 @@ def eval_metrics(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def eval_samples(samples_list: Sequence[Any], n_samples: int) -> list[Any]:
-    """Return the samples of an evaluation so that OpenRLHF's own metrics ignore failed episodes.
+    """Return the samples of an evaluation so that OpenRLHF's own metrics count episodes that did not fail.
 
     Prompts keep their number of samples: a failed sample gets the mean reward of the other samples of its
-    prompt. A prompt whose samples all failed is omitted.
+    prompt. A prompt whose samples all failed is omitted. The length of a sample is that of all its rows.
     """
     kept: list[Any] = []
     for first in range(0, len(samples_list), n_samples):
-        group = samples_list[first : first + n_samples]
+        group = [_with_all_rows(sample) for sample in samples_list[first : first + n_samples]]
         rewards = [sample.rewards.float() for sample in group if not _is_empty(sample)]
         if rewards:
             unknown = {"rewards": torch.stack(rewards).mean(0), "response_length": None, "truncated": None}
             kept += [dataclasses.replace(one, **unknown) if _is_empty(one) else one for one in group]
     return kept
+
+
+def _with_all_rows(sample: Any) -> Any:
+    """Return a sample with the response length of its whole episode."""
+    further = getattr(sample, ROWS, ())
+    if not further:
+        return sample
+    return dataclasses.replace(sample, response_length=sum(row.response_length for row in (sample, *further)))

@@ -222,7 +222,7 @@ class Session:
             stop = params.get("stop") or []
             texts += [stop] if isinstance(stop, str) else stop
             ids |= {*(params.get("stop_token_ids") or ())}
-        texts += [self._tokenizer.decode([token_id]) for token_id in ids]
+        texts += [str(self._tokenizer.decode([token_id])) for token_id in ids]
         return [text for text in texts if text]  # a token outside the vocabulary has none
 
     # -- both ----------------------------------------------------------------------------------------

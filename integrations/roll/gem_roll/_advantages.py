@@ -66,6 +66,8 @@ def _turns(data: Any, mask: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     rewards = torch.zeros(mask.shape, dtype=torch.float64)
     for row, scores in enumerate(data.non_tensor_batch["step_scores"]):
         turn_rewards, turns = np.atleast_1d(scores).astype(float), int(begins[row].sum())
+        if not turns:  # a placeholder for an episode that failed
+            continue
         if turns != len(turn_rewards):
             raise ConfigError(
                 f"row {row} has {turns} runs of response tokens, but {len(turn_rewards)} step_scores"

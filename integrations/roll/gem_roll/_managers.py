@@ -133,7 +133,9 @@ class GemTrajEnvManager(TrajEnvManager):  # type: ignore[misc]
                 )
             # A pad token at the end gets 0.0, because ROLL treats it as padding.
             logprobs = output.batch["infer_logprobs"][0].tolist()[-len(ids) :] if ids else []
-        # The proxy does not report why a response ended.
+        # The proxy passes on why a response ended as a side effect. Only the engine sees stop strings.
+        if "stop" in (output.meta_info.get("finish_reasons") or ()):
+            return Generation(ids, logprobs, "stop")
         return Generation(ids, logprobs, inferred_finish(ids, max_tokens, self._stop_ids))
 
     def _put(self, step: int, rollout: DataProto | None) -> None:

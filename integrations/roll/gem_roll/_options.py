@@ -27,6 +27,8 @@ from gem_roll._updates import AVERAGES, needs_old_logprobs
 PREFIX = f"custom_envs.{SECTION}."
 OTHER_MANAGERS: tuple[Need, ...] = ("group_ids", "lengths")
 """What the rows of other env managers supply to an estimator."""
+PG_WORKER = "roll.pipeline.agentic.agentic_actor_pg_worker.ActorWorker"
+"""ROLL's actor with other losses."""
 STEP_REWARD_GAMMA = 0.95
 """ROLL's default for ``step_reward_gamma``, which our pipeline does not use."""
 
@@ -167,6 +169,8 @@ def _check_estimator(config: Any, choice: EstimatorChoice, several: set[bool | N
         "all collected turns": collected,
     }
     reject_listed(_SUPPORTED, config, sections, estimator=choice.name)
+    if several != {False}:
+        _check_ratios(config)
     unused = "has no effect here; gamma is the discount per turn for rows of any kind"
     reject_changed(config, [("step_reward_gamma", (STEP_REWARD_GAMMA, config.gamma), unused)])
     section = config.train_env_manager
@@ -179,3 +183,21 @@ def _check_estimator(config: Any, choice: EstimatorChoice, several: set[bool | N
             "the slowest episodes",
             f"make the two equal, or {PREFIX}estimator_options: {{scope: trained}}",
         )
+
+
+def _check_ratios(config: Any) -> None:
+    """Reject losses and corrections that work on whole rows, of which an episode may have several."""
+    if config.actor_train.worker_cls == PG_WORKER:
+        raise ConfigError(
+            f"actor_train.worker_cls={PG_WORKER}: its metrics count episodes, and fail in a batch with "
+            "several rows of one; omit it, or use gem_roll.GemTrajEnvManager"
+        )
+    correction = config.train_infer_correction
+    used = [("is_weight.weight_type", correction.is_weight.weight_type)] * bool(correction.is_weight.enabled)
+    used += [(f"filters[{n}].agg_type", f.agg_type) for n, f in enumerate(correction.filters) if f.enabled]
+    for option, kind in used:
+        if kind in ("geometric", "sequence"):
+            raise ConfigError(
+                f"train_infer_correction.{option}={kind}: takes the ratio of a whole row, which would depend "
+                "on the rows of an episode; with several rows per episode, use token or segment"
+            )

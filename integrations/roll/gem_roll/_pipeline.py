@@ -149,7 +149,8 @@ def mask_copies(data: DataProto) -> None:
     """Remove the second and later copies of a row from the response mask, and name each row.
 
     With several epochs, ROLL caches the log-probs of the first epoch by these names. Under the name of its
-    original, a masked copy would replace the original's log-probs by zeros.
+    original, a masked copy would replace the original's log-probs by zeros. A copy is no part of the
+    original's episode either: ROLL's actor for other losses expects one row per episode.
     """
     rows, mask = data.non_tensor_batch[_ROW].astype(int), data.batch["response_mask"]
     first = torch.from_numpy(np.unique(rows, return_index=True)[1])
@@ -157,6 +158,9 @@ def mask_copies(data: DataProto) -> None:
     names = np.char.add(COPY, np.arange(len(rows)).astype(str)).astype(object)
     names[first] = rows[first].astype(str)
     data.non_tensor_batch[ROW_NAME] = names
+    episodes = names.copy()
+    episodes[first] = data.non_tensor_batch["traj_id"][first]
+    data.non_tensor_batch["traj_id"] = episodes
     del data[_ROW]
 
 

@@ -183,5 +183,6 @@ def _turns_differ(choice: EstimatorChoice) -> bool:
         return True  # such as the values of a critic, one per turn
     mask = torch.tensor([[1, 0, 1, 0, 1]] * 3)
     rewards = 1000 * torch.tensor([[0.0, 0, 1, 0, 2], [3, 0, 0, 0, 1], [5, 0, 7, 0, 0]])
-    advantages = choice.compute(rewards, mask, group_ids=[0] * 3).advantages[:, ::2]
+    # None of the episodes is truncated, which an option may ask for.
+    advantages = choice.compute(rewards, mask, group_ids=[0] * 3, played=[None] * 3).advantages[:, ::2]
     return bool((advantages != advantages[:, :1]).any())

@@ -13,10 +13,11 @@ from unittest import mock
 
 import gem_openrlhf
 import pytest
+import torch
 from gem_openrlhf import _failures, _hooks
 from gem_openrlhf._experience_maker import GemExperienceMaker
 from gem_openrlhf._failures import rollout_stats
-from gem_openrlhf._labels import played_of
+from gem_openrlhf._labels import ROWS, played_of
 from openrlhf.trainer.ppo_trainer import BasePPOTrainer
 from openrlhf.trainer.ppo_utils import samples_generator
 from openrlhf.trainer.ppo_utils.samples_generator import SamplesGenerator
@@ -169,6 +170,18 @@ def test_failed_episodes_are_not_in_the_metrics_of_an_evaluation() -> None:
     assert logs["eval_num_samples"] == 4
     assert logs["eval_test_gem/error_rate"] == 0.5
     assert module.compute_eval_metrics(rows, samples[2:4], 2)["eval_test_gem/error_rate"] == 1.0
+
+
+def test_the_length_of_an_evaluated_episode_is_that_of_all_its_rows() -> None:
+    module: Any = module_like()
+    _hooks.install(module)
+    samples = played_samples(1.0, 0.0)
+    setattr(samples[0], ROWS, played_samples(2.0, 3.0))
+    for number, sample in enumerate([*samples, *getattr(samples[0], ROWS)]):
+        sample.prompts, sample.response_length = ["a"], torch.tensor([10.0**number])
+    logs = module.compute_eval_metrics([(["here"], ["a"], [""], [None])], samples, 1)
+    assert logs["eval_here_response_length_mean"] == (1101 + 10) / 2
+    assert float(samples[0].response_length) == 1
 
 
 class Generator(SamplesGenerator):  # type: ignore[misc]

@@ -97,6 +97,18 @@ def test_rows_that_say_nothing_about_turns_are_rejected() -> None:
         compute_advantages(data, read_estimator("rebn", {}, gamma=0.9))
 
 
+@pytest.mark.parametrize("rows", ["episode", "turn"])
+def test_a_placeholder_of_another_env_manager_counts_nowhere(rows: str) -> None:
+    """AgentNativeStepEnvManager returns a row without a response, with a score, if an episode fails."""
+    data = batch([*REWARDS, [9.0]], rows=rows, own=False)
+    data.batch["response_mask"][-1] = False
+    result = compute_advantages(data, read_estimator("rebn", {}, gamma=0.9))
+    expected = compute_advantages(batch(REWARDS, rows=rows, own=False), read_estimator("rebn", {}, gamma=0.9))
+    torch.testing.assert_close(result.advantages[:-1], expected.advantages)
+    assert not result.advantages[-1].any()
+    assert result.stats == expected.stats
+
+
 def test_copies_train_nothing() -> None:
     data = batch(REWARDS, rows="episode", own=True)
     data.non_tensor_batch["gem_row"] = object_array([0, 1, 0, 3])
@@ -107,6 +119,7 @@ def test_copies_train_nothing() -> None:
     assert not data.batch["response_mask"][2].any()
     assert torch.equal(data.batch["response_mask"][[0, 1, 3]], before[[0, 1, 3]])
     assert "gem_row" not in data.non_tensor_batch
+    assert data.non_tensor_batch["traj_id"].tolist() == ["t0", "t1", "copy 2", "t3"]
 
 
 @pytest.mark.parametrize("mode", ["token-mean", "seq-mean-token-mean", "seq-mean-token-sum"])

@@ -194,6 +194,46 @@ def test_old_log_probs_are_computed_before_the_updates_of_turn_rows(
         ReBNAgenticPipeline(config)
 
 
+@pytest.mark.parametrize(
+    ("correction", "option"),
+    [
+        ({"is_weight": {"enabled": True, "weight_type": "sequence"}}, "is_weight.weight_type=sequence"),
+        ({"is_weight": {"enabled": True, "weight_type": "geometric"}}, "is_weight.weight_type=geometric"),
+        (
+            {"filters": [{"enabled": True}, {"enabled": True, "agg_type": "sequence"}]},
+            r"filters\[1\].agg_type",
+        ),
+        ({"is_weight": {"enabled": False, "weight_type": "sequence"}}, None),
+        ({"is_weight": {"enabled": True, "weight_type": "segment"}}, None),
+        ({"filters": [{"enabled": False, "agg_type": "geometric"}, {"enabled": True}]}, None),
+    ],
+)
+def test_a_correction_by_whole_rows_needs_one_row_per_episode(
+    tmp_path: Path, correction: dict[str, Any], option: str | None
+) -> None:
+    given = {"train_infer_correction": correction}
+    checked(tmp_path, {**given, **envs(**NO_SPY)})
+    own = {"env_manager_cls": "gem_roll.GemStepEnvManager"}
+    several = {**given, **envs(Guess=own, Mastermind=own)}
+    if option is None:
+        checked(tmp_path, several)
+    else:
+        with pytest.raises(
+            ConfigError, match=rf"train_infer_correction\.{option}.* takes the ratio of a whole"
+        ):
+            checked(tmp_path, several)
+
+
+def test_other_losses_need_one_row_per_episode(tmp_path: Path) -> None:
+    worker = {"actor_train": {"worker_cls": "roll.pipeline.agentic.agentic_actor_pg_worker.ActorWorker"}}
+    checked(tmp_path, {**worker, **envs(**NO_SPY)})
+    own = {"env_manager_cls": "gem_roll.GemStepEnvManager"}
+    with pytest.raises(
+        ConfigError, match="its metrics count episodes, and fail in a batch with several rows"
+    ):
+        checked(tmp_path, {**worker, **envs(Guess=own, Mastermind=own)})
+
+
 def no_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let ROLL's pipeline be constructed without its workers."""
 

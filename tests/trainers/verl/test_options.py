@@ -129,6 +129,7 @@ def test_values_at_which_verl_would_fail_in_a_step_are_rejected(overrides: list[
         [f"{ACTOR}.ppo_micro_batch_size_per_gpu=5", f"{ACTOR}.use_dynamic_bsz=True"],
         [f"{ACTOR}.ppo_micro_batch_size_per_gpu=5", "+gem.rows=turn"],
         [f"{ACTOR}.ppo_mini_batch_size=4", f"{ACTOR}.fsdp_config.ulysses_sequence_parallel_size=2"],
+        ["+algorithm.rebn.truncation=mask"],
         [f"{ROLLOUT}.max_num_seqs=null", f"{ACTOR}.optim.clip_grad=null", "trainer.logger=console"],
         [f"{ACTOR}.clip_ratio_low=null", f"{ACTOR}.clip_ratio_high=null", f"{ACTOR}.grad_clip=null"],
     ],
