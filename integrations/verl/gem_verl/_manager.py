@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -20,7 +21,7 @@ from verl.workers.rollout.utils import get_max_position_embeddings
 
 from gem_core._core import Split
 from gem_core._util.messages import error_line
-from gem_core.errors import PolicyError
+from gem_core.errors import ConfigError, PolicyError
 from gem_core.rollout._sources import SourceLedger
 from gem_core.trainers._interface import expect_listed
 from gem_verl import _SUPPORTED, _estimators, _failures, _loop  # noqa: F401  register the estimators and the loop
@@ -85,6 +86,14 @@ class GemAgentLoopWorker(_Worker):  # type: ignore[misc]
             if died and self._engine_died is not None and not self._engine_died.done():
                 self._engine_died.set_exception(error)
             raise
+
+    async def _compute_score(self, outputs: Any, kwargs: Any) -> None:
+        """Do the same as verl, but lose an episode whose reward would end the run or spoil the weights."""
+        await super()._compute_score(outputs, kwargs)
+        score = outputs[-1].reward_score
+        expected_now = self.reward_loop_worker_handles is not None  # otherwise all scores are computed later
+        if (score is None and expected_now) or (isinstance(score, float | int) and not math.isfinite(score)):
+            raise ConfigError(f"the reward is {score}: expected a finite number")
 
     async def _agent_loop_postprocess(self, output: Any, validate: bool, **fields: Any) -> None:
         await super()._agent_loop_postprocess(output, validate, **fields)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import Counter
 from types import SimpleNamespace
 from typing import Any
@@ -25,6 +26,7 @@ from verl.trainer.ppo.padding_utils import upsample_batch_to_divisible_size
 from gem_core.errors import EnvError
 from gem_core.rollout._sources import MANY
 from gem_core.tasks import TaskRow
+from tests.trainers.verl import memory
 from tests.trainers.verl.memory import (
     TOKENIZER,
     MemoryQueue,
@@ -208,6 +210,54 @@ def test_the_cause_is_that_of_the_worker(
     with pytest.raises(EnvError, match=rf"episodes of {source} are lost") as caught:
         train(trainer, queue, MANY // 2 + 1)
     assert cause in str(caught.value)
+
+
+REWARDS = [
+    None,
+    math.nan,
+    math.inf,
+    -math.inf,
+    {"score": None},
+    {"score": math.nan},
+    {"acc": 1.0},
+    "good",
+    [1.0],
+]
+
+
+@pytest.mark.parametrize("reward", REWARDS, ids=repr)
+@pytest.mark.parametrize("estimator", ["grpo", "gem_grpo"])
+def test_a_row_without_a_finite_reward_is_lost(
+    estimator: str, reward: Any, queue: MemoryQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """verl itself ends with a KeyError after None, and makes every weight NaN after NaN."""
+    manager = memory.NaiveRewardManager
+
+    def score(ground_truth: str, **_: Any) -> Any:
+        return reward if ground_truth == "bad" else 1.0
+
+    monkeypatch.setattr(
+        memory, "NaiveRewardManager", lambda config, tokenizer, _: manager(config, tokenizer, score)
+    )
+    bad = {"reward_model": {"ground_truth": "bad"}, "data_source": "mine"}
+    trainer = make_trainer(f"algorithm.adv_estimator={estimator}")
+    play(trainer, [question(0), question(1, **bad)])
+    metrics = trainer.step_metrics(train(trainer, queue, 2))
+    assert [metrics[f"gem/{kind}/{of}"] for kind in ("played", "failed") for of in (GSM8K, "mine")] == [
+        2,
+        0,
+        0,
+        2,
+    ]
+    assert all(
+        row["advantages"].isfinite().all() for row in queue.rows["train"].values() if "advantages" in row
+    )
+    queue.rows.clear(), queue.tags.clear()
+    play(trainer, [question(0), *(question(number, **bad) for number in range(1, 1 + MANY // 2))])
+    with pytest.raises(EnvError, match="episodes of mine are lost") as caught:
+        train(trainer, queue, 1 + MANY // 2)
+    if isinstance(reward, float | None):
+        assert f"the reward is {reward}: expected a finite number" in str(caught.value)
 
 
 @pytest.mark.parametrize("source", [None, "", 0, False, 7, "unknown"])
