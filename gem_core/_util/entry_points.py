@@ -148,14 +148,14 @@ def _load_file(name: str, path: str) -> ModuleType:
                 spec.loader.exec_module(module)
             except BaseException as error:
                 del sys.modules[module_name]
-                if isinstance(error, GemError) or not isinstance(error, Exception):
+                if isinstance(error, GemError | KeyboardInterrupt):  # a file may end with sys.exit
                     raise
                 line = next((f":{lineno}" for lineno in _lines_in(file, error)), "")
                 raise ConfigError(f"{name}: {file}{line} cannot be imported: {error_line(error)}") from error
     return sys.modules[module_name]
 
 
-def _lines_in(file: Path, error: Exception) -> list[int]:
+def _lines_in(file: Path, error: BaseException) -> list[int]:
     """Return the line numbers of a file that were running when it raised, the innermost first."""
     frames = reversed(traceback.extract_tb(error.__traceback__))
     return [frame.lineno for frame in frames if frame.filename == str(file) and frame.lineno]

@@ -55,6 +55,9 @@ def test_mistakes_in_the_id_of_a_file(file_id, tmp_path):
         gem_core.make("hot_cold.py:ColdHot")
     with pytest.raises(TypeError, match="accepted keyword arguments: max_number, max_turns"):
         gem_core.make(file_id, color="red")
+    (tmp_path / "leaves.py").write_text("import sys\nsys.exit(3)")
+    with pytest.raises(ConfigError, match=r"leaves\.py:2 cannot be imported: SystemExit: 3"):
+        gem_core.make("leaves.py:Env")
     (tmp_path / "broken.py").write_text("1 / 0")
     for _ in range(2):  # a file that failed is not cached
         with pytest.raises(ConfigError, match=r"broken\.py:1 cannot be imported: ZeroDivisionError"):

@@ -282,8 +282,11 @@ def test_a_custom_environment_is_accepted(
     own_id: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    own_words("openrlhf", own_id)
+    named, wrong = (own_words("openrlhf", id) for id in (own_id, own_id.replace("Cold", "Gold")))
+    assert main(["export", "--to", "openrlhf", "--env", own_id, "--num", "8", "--out", "train.jsonl"]) == 0
     with mock.patch.dict(os.environ):
+        assert problem_of("openrlhf", [*ACCEPTED, *named], capsys) is None
+        assert "Gold" in str(problem_of("openrlhf", [*ACCEPTED, *wrong], capsys))
         assert problem_of("openrlhf", ACCEPTED, capsys) is None
         rows = Path("train.jsonl").read_text()
         Path("train.jsonl").write_text(rows.replace("Cold", "Gold"))
@@ -294,6 +297,6 @@ def test_a_server_must_answer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    own_words("openrlhf", SILENT_SERVER)
+    words = own_words("openrlhf", SILENT_SERVER)
     with mock.patch.dict(os.environ):
-        assert "Connection refused" in str(problem_of("openrlhf", ACCEPTED, capsys))
+        assert "Connection refused" in str(problem_of("openrlhf", [*ACCEPTED, *words], capsys))
