@@ -156,7 +156,8 @@ def test_an_episode_is_one_row(tmp_path: Path, tokenizer: Any, monkeypatch: pyte
 
 
 def test_a_turn_is_a_row(tmp_path: Path, tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    (rollout,) = rollouts(tmp_path, tokenizer, ["a", "b", "c"], monkeypatch, manager="GemStepEnvManager")
+    changed = {"manager": "GemStepEnvManager", "adv_estimator": "step_reinforce"}
+    (rollout,) = rollouts(tmp_path, tokenizer, ["a", "b", "c"], monkeypatch, **changed)
     assert rollout.non_tensor_batch["step"].tolist() == [0, 1, 2]
     assert rollout.non_tensor_batch["step_scores"].tolist() == [1.0, 2.0, 0.0]
     prompts = [
