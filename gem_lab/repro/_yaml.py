@@ -18,7 +18,7 @@ def parse_json(text: str) -> Any:
     Raises:
         ValueError: The text is not JSON, or an object has a key twice.
     """
-    read_json(text)
+    read_json(text)  # bounds the text for the next line
     return json.loads(text, object_pairs_hook=_without_repeats)
 
 

@@ -123,7 +123,7 @@ def test_files_of_json_are_read_with_the_bounded_reader():
         "gem_envs/tools/mcp/_env_server.py", "gem_envs/tools/mcp/_limited.py",
         "gem_envs/tools/search/_server.py", "gem_bridges/openenv", "gem_lab/_checker",
         "gem_lab/_cli/_openenv.py", "gem_lab/_conform", "gem_lab/consistency/_learning_page.py",
-        "gem_lab/exam/_store.py", "gem_lab/repro/_settings.py", "gem_lab/train",
+        "gem_lab/exam/_store.py", "gem_lab/repro/_settings.py", "gem_lab/repro/_yaml.py", "gem_lab/train",
     }  # fmt: skip
     root = Path(__file__).parents[2]
     files = [
