@@ -134,7 +134,7 @@ class EnvChoice:
         # The folders of a file may have any name.
         env = r"([^:]*\.py:[\w.]+|[^()=\s]+)\s*(?:\((.*)\))?(?:\s*\bas\s+(\w[\w.-]*))?\s*(?:=\s*([^=()\s]+))?"
         try:
-            match = re.fullmatch(env, text.strip(), re.DOTALL)
+            match = re.fullmatch(env, str.strip(text), re.DOTALL)
             if match is None:
                 unbalanced = text.count("(") != text.count(")")
                 raise ValueError("a parenthesis is missing" if unbalanced else "there is no id")

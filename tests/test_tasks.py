@@ -241,3 +241,11 @@ def test_an_evaluation_lists_an_environment_once() -> None:
         evaluation_tasks([MIX[1], EASY, EnvChoice.parse("game:GuessTheNumber-v0-easy=2")], 8)
     named = [EnvChoice.parse(f"game:GuessTheNumber-v0-easy as {name}") for name in ("a", "b")]
     assert len(evaluation_tasks(named, 8)) == 8
+
+
+@pytest.mark.parametrize(
+    "value", [5, None, b"game:Wordle-v0", ["game:Wordle-v0"], EnvChoice("game:Wordle-v0")]
+)
+def test_what_is_no_text_is_no_environment(value):
+    with pytest.raises(ConfigError, match="is not an environment: expected an id"):
+        EnvChoice.parse(value)

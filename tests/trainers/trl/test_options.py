@@ -219,7 +219,7 @@ NO_DATASET = "expected a datasets.Dataset or IterableDataset"
         ({"train_dataset": IterableDataset.from_generator(list)}, "train_dataset has no rows"),
         ({"train_dataset": [CHATS, harness.GAME, QUESTIONS]}, "train_dataset: a column needs one type"),
         ({"train_dataset": [QUESTIONS.select([]), harness.GAME]}, "train_dataset[0] has no rows; omit it"),
-        ({"train_dataset": [Dataset.from_dict({"prompt": [1]}), harness.GAME]}, "expected texts or lists"),
+        ({"train_dataset": [Dataset.from_dict({"prompt": [1]}), harness.GAME]}, "expected texts, or lists"),
         ({"train_dataset": Dataset.from_dict({"prompt": ["a", None]}), "reward_funcs": len}, "1: prompt="),
         ({"eval_dataset": harness.GAME}, f"eval_dataset='{harness.GAME}': {NO_DATASET}"),
         ({"eval_dataset": {}}, f"eval_dataset={{}}: {NO_DATASET}"),
