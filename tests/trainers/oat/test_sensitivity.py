@@ -75,7 +75,7 @@ def actor_of(made: Scenario, tokenizer: Any, thread: ThreadPoolExecutor) -> Any:
     found._max_total_tokens, found.eval_mode = scenario.TOKENS, False
     found._loop, found._thread = EpisodeLoop(), thread
     found._waiting, found._steps, found._started, found._name = [], 0, 0, "0-0"
-    found.sampling_params, found.generate = Sampling(), generate
+    found.sampling_params, found.generate = Sampling(stop_token_ids=[]), generate
     found.ipc_client = SimpleNamespace(serialize_ipc=pickle.dumps)
     return found
 
