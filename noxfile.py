@@ -66,8 +66,9 @@ NPM_AGENTS = (
 )
 """Agents on Node.js, for the session `harness`."""
 MINIMAL = ("pytest", "pytest-timeout", "pytest-xdist", "hypothesis")
-# Two workers per core, because many tests wait. Files stay together until one worker runs out of tests.
-WORKERS = ("-n", "4", "--dist", "worksteal")
+# More workers than cores, because many tests wait; each one spends most of a minute on importing all tests.
+# Files stay together until one worker runs out of tests.
+WORKERS = ("-n", "3", "--dist", "worksteal")
 PLUGINS = sorted(str(p) for p in Path("integrations").glob("*/gem_*"))
 
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # each process would compile its imports, see `install`
@@ -165,7 +166,7 @@ def minimal(session: nox.Session) -> None:
     install(session, "-c", "constraints/minimal.txt", "-e", ".", *MINIMAL)
     session.run("python", "-c", "import gem_core")
     newest = ("--ignore", "tests/docs") if session.python == "3.13" else ()
-    pytest(session, *WORKERS, "-m", "not once", *newest)
+    pytest(session, *WORKERS, "-m", "not once", "--hypothesis-profile", "few", *newest)
 
 
 @nox.session(python=["3.10", "3.13"])

@@ -18,6 +18,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # No test has a deadline, because any test may be slow on a busy machine.
 settings.register_profile("untimed", deadline=None)
+settings.register_profile("few", deadline=None, max_examples=20)  # for the Pythons of the session `minimal`
 settings.load_profile("untimed")
 
 # Ray gives up if its processes take longer than this to start; on a busy machine, its default of 30 s is too

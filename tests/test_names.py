@@ -3,6 +3,10 @@
 import ast
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.once
+
 ROOT = Path(__file__).parents[1]
 PACKAGES = ["gem_core", "gem_chat", "gem_envs", "gem_bridges", "gem_agents", "gem_lab"]
 

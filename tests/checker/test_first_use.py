@@ -8,6 +8,8 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.once
+
 
 @pytest.mark.parametrize(
     "arguments",

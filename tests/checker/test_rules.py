@@ -36,6 +36,7 @@ def test_sound_env_keeps_every_rule() -> None:
     assert report.env == "test:Sound-v0"
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(("rule", "env"), BROKEN, ids=[env.__name__ for _, env in BROKEN])
 def test_broken_env_is_caught_by_the_rule_it_breaks(rule: str, env: type[Env]) -> None:
     hasty = ("Slow", "Sleeps", "RunsQueriesWithoutLimit", "Backtracks", "WaitsForPrograms")
@@ -323,6 +324,7 @@ def test_instance_is_left_alone() -> None:
     assert env.get_state() == before
 
 
+@pytest.mark.once
 def test_wrapped_envs_are_checked_as_a_whole() -> None:
     stack = "time_limit(max_turns=4), concat_with_action(max_history=2), episode_statistics"
     report = check_env(SOUND, wrappers=stack)

@@ -28,6 +28,8 @@ LANGUAGES = {
 }  # fmt: skip
 PROGRAMS = {"shell": "bash", "JavaScript": "node"}
 
+pytestmark = pytest.mark.once
+
 
 def language_of(name: str) -> str:
     """Return the interpreter of a payload; empty for a fragment that only works inside another text."""

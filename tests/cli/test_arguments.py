@@ -129,6 +129,7 @@ def test_no_command_splits_a_value_at_commas():
     assert [path.name for path in folder.glob("*.py") if 'split(",")' in path.read_text()] == []
 
 
+@pytest.mark.once
 def test_the_commands_of_a_user_who_writes_lists_as_elsewhere(capsys):
     words = ["exam", "grpo", "rebn", "--tasks", "stop", "mixture", "--budget", "500", "--workers", "1"]
     assert main([*words, "--batch-sizes", "8", "16", "--stages", "initial", "--json"]) in (0, 1)

@@ -30,6 +30,7 @@ def broken_env(monkeypatch):
     return "test:Broken-v0"
 
 
+@pytest.mark.once
 def test_one_line_for_each_environment_that_keeps_the_contract(capsys):
     assert main(["check", EASY, "game:GuessTheNumber-v0-e*", "--seeds", "1"]) == 0
     (line,) = capsys.readouterr().out.splitlines()
@@ -106,6 +107,7 @@ class Unserved(ScriptedEnv):
         raise ServiceError("the server went away")
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(("at_once", "message"), [(True, "did not answer"), (False, "went away")])
 def test_one_that_cannot_be_checked_does_not_end_the_check(at_once, message, capsys, monkeypatch):
     from gem_core import _registration

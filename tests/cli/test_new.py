@@ -138,6 +138,7 @@ def tool_id(tmp_path, monkeypatch, capsys):
     return "prices.py:Prices"
 
 
+@pytest.mark.once
 def test_a_new_environment_with_a_tool_keeps_every_rule(tool_id, capsys):
     assert main(["check", tool_id, "--json"]) == 0
     (result,) = json.loads(capsys.readouterr().out)

@@ -45,6 +45,8 @@ MODULES = {
     "verifiers": ("verifiers",),
 }
 SLOW = bool(os.environ.get("GEM_CORE_DOCS_SLOW"))
+LONG = "docs/concepts/exam.md"
+"""A page whose code takes half a minute, and needs only numpy."""
 SHOWS = ("head", "ls")
 """Programs that show a result of the commands before them."""
 _QUOTED = re.compile(r"'[^']*'|(?<!\S)#.*")
@@ -106,7 +108,9 @@ def parse_bash(block: Block) -> None:
             build_parser().parse_args(words[1:])  # SystemExit fails the test
 
 
-@pytest.mark.parametrize("page", pages())
+@pytest.mark.parametrize(
+    "page", [pytest.param(page, marks=pytest.mark.once) if page == LONG else page for page in pages()]
+)
 def test_page(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_registry: None) -> None:
     needs(page)
     monkeypatch.chdir(tmp_path)

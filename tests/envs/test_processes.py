@@ -25,7 +25,7 @@ for id in list_envs():
         continue
     try:
         with make(id) as env:
-            seen[id] = [[repr(env.reset(seed=seed)), *first_moves(env, seed)] for seed in (3, 4)]
+            seen[id] = [[repr(env.reset(seed=seed)), *first_moves(env, seed)] for seed in (3,)]
     except GemError:
         continue  # a dataset that is not here, or a package
 with results:

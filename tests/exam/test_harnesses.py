@@ -15,6 +15,8 @@ from gem_lab.exam._harnesses import exact_gradient, paths, scores
 
 PAGE = Path(__file__).parents[2] / "docs/concepts/episodes.md"
 
+pytestmark = pytest.mark.once
+
 
 @pytest.fixture(scope="module")
 def table() -> dict[tuple[str, str], HarnessComparison]:
@@ -40,7 +42,6 @@ def test_the_exact_gradient_is_the_derivative_of_the_expected_return(name: str) 
         assert exact[column] == pytest.approx((values[1] - values[0]) / 2e-5, abs=1e-8)
 
 
-@pytest.mark.once
 @pytest.mark.parametrize("credit", ["returns", "rloo"])
 @pytest.mark.parametrize("name", HARNESSES)
 def test_returns_along_threads_and_episodes_that_count_once_are_exact(

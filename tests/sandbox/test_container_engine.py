@@ -18,6 +18,8 @@ from gem_core.errors import SandboxError
 from gem_envs.sandbox import ProgramLimits
 from gem_envs.sandbox._container import Container, _counts
 
+pytestmark = pytest.mark.once
+
 STUB = """
 import json, pathlib, sys, time
 folder, *words = map(str, sys.argv[1:])
@@ -147,7 +149,6 @@ BAD: list[Any] = [
 ]
 
 
-@pytest.mark.once
 @pytest.mark.parametrize("out", BAD)
 def test_an_answer_that_cannot_be_read_means_a_program_that_was_killed(engine: Engine, out: Any) -> None:
     engine.answer(out, err="the guest was lost")

@@ -49,12 +49,12 @@ def test_the_comparison_with_the_cpu_fails_if_the_device_computes_other_advantag
 
 
 def test_a_stage_continues_on_another_machine_from_the_packed_state(tool, tmp_path, monkeypatch, capsys):
-    monkeypatch.setitem(tool.STUDIES, "B", ("budget",))
+    monkeypatch.setitem(tool.STUDIES, "B", ("summaries",))  # the one with the fewest runs
     monkeypatch.setenv("OUT", str(tmp_path / "out"))
     (tmp_path / "out").mkdir()
     assert stage(tool, "B", tmp_path / "first") == 0
-    assert "evaluation 16/16" in capsys.readouterr().out
-    records = sorted((tmp_path / "first" / "toy-budget" / "records").iterdir())
+    assert "evaluation 4/4" in capsys.readouterr().out
+    records = sorted((tmp_path / "first" / "toy-summaries" / "records").iterdir())
     assert {json.loads(path.read_text())["commit"] for path in records} == {"abc1234"}
 
     (tmp_path / "second").mkdir()
@@ -62,7 +62,7 @@ def test_a_stage_continues_on_another_machine_from_the_packed_state(tool, tmp_pa
     assert stage(tool, "B", tmp_path / "second") == 0
     assert "evaluation" not in capsys.readouterr().out.split("#")[0]  # nothing was left to run
     for path in records:
-        copy = tmp_path / "second" / "toy-budget" / "records" / path.name
+        copy = tmp_path / "second" / "toy-summaries" / "records" / path.name
         assert copy.read_text() == path.read_text()
 
 
