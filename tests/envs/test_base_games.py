@@ -174,6 +174,7 @@ content = st.text(max_size=20) | st.lists(st.sampled_from(WORDS), max_size=8).ma
 responses = st.lists(content.map(lambda text: f"\\boxed{{{text}}}") | st.text(), min_size=1, max_size=12)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("id", [sized(family, "random") for family in FAMILIES])
 @settings(max_examples=60)
 @given(actions=responses, seed=st.integers(0, 1000))

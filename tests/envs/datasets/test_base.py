@@ -338,6 +338,7 @@ def test_limits_of_programs_are_checked(kwargs):
         CodeEnv(dataset=[{"problem": "p", "tests": "[]"}], **kwargs)
 
 
+@pytest.mark.once
 def test_ten_megabytes_are_a_format_error_or_wrong():
     envs = [math_env(), QaEnv(dataset=[{"question": "q", "answer": "a"}])]
     for env in envs:
@@ -348,6 +349,7 @@ def test_ten_megabytes_are_a_format_error_or_wrong():
             assert len(json.dumps(info)) < 100_000
 
 
+@pytest.mark.once
 @settings(max_examples=200)
 @given(st.text().map(lambda t: rf"\boxed{{{t}}}") | st.text())
 def test_any_text_is_answered(text):
