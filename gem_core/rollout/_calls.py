@@ -16,7 +16,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Executor, Future, wait
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from gem_core._core import Env, Observation, ResetOptions
 from gem_core._images import check_parts
@@ -42,6 +42,8 @@ CLOSE_TIMEOUT = 30.0
 
 _CALLERS = (__file__, str(threads.__file__))
 
+_Canceled: TypeAlias = Callable[[Future[None], str], object]
+
 SLOW_CALL = 0.05
 """A call on the event loop counts as slow if it takes at least this many seconds."""
 
@@ -57,7 +59,7 @@ class CheckedStep(NamedTuple):
     """Info dict, reduced to values that JSON can represent."""
 
 
-async def build_env(name: str, build: Callable[[], Env], timeout: float | None) -> Env:
+async def build_env(name: str, build: Callable[[], Env], timeout: float | None, canceled: _Canceled) -> Env:
     """Call a constructor in one of the shared threads.
 
     Args:
@@ -65,6 +67,8 @@ async def build_env(name: str, build: Callable[[], Env], timeout: float | None) 
         build: Function that returns the environment.
         timeout: Maximum number of seconds, from the moment that a thread starts the call; None means no
             limit. An environment that is returned later is closed.
+        canceled: Called if the caller is canceled, with a future, which is done once the environment is
+            closed or is known not to exist, and with the name.
 
     Raises:
         EnvError: The constructor raised an error or took too long.
@@ -72,11 +76,11 @@ async def build_env(name: str, build: Callable[[], Env], timeout: float | None) 
     call = ThreadCall(build)
     try:
         env, error = await call.outcome(timeout)
-    except Overdue as overdue:
-        call.future.add_done_callback(_close_late)
-        raise EnvError(f"constructor failed: it did not return within {timeout:g} s") from overdue
-    except BaseException:  # no caller is waiting for the environment anymore
-        call.future.add_done_callback(_close_late)
+    except BaseException as stopped:
+        closed = _close_late(call.future)
+        if isinstance(stopped, Overdue):
+            raise EnvError(f"constructor failed: it did not return within {timeout:g} s") from stopped
+        canceled(closed, name)
         raise
     if error is not None:
         first_errors.log(name, error)
@@ -85,14 +89,18 @@ async def build_env(name: str, build: Callable[[], Env], timeout: float | None) 
     return env
 
 
-def _close_late(building: Future[Any]) -> None:
-    if not building.cancelled() and building.exception() is None:
-        env, error = building.result()
-        if error is None:
-            start_closing(env)
+def _close_late(building: Future[CallOutcome[Env]]) -> Future[None]:
+    closed: Future[None] = Future()
+
+    def close(built: Future[CallOutcome[Env]]) -> None:
+        env = None if built.cancelled() or built.exception() else built.result()[0]
+        closed.set_result(None) if env is None else start_closing(env, closed)
+
+    building.add_done_callback(close)
+    return closed
 
 
-def start_closing(env: Env) -> Future[None]:
+def start_closing(env: Env, closed: Future[None] | None = None) -> Future[None]:
     """Start closing an environment in a separate daemon thread; a failure is logged.
 
     If threads still run calls of the environment, abandoned ones included, it is closed when the last of them
@@ -100,9 +108,9 @@ def start_closing(env: Env) -> Future[None]:
     forever. While the interpreter exits, no thread can start, so this function closes the environment itself.
 
     Returns:
-        A future that is done once the close has returned or failed.
+        A future that is done once the close has returned or failed; `closed` if it is given.
     """
-    closed: Future[None] = Future()
+    done: Future[None] = Future() if closed is None else closed
 
     def close() -> None:
         try:
@@ -110,13 +118,13 @@ def start_closing(env: Env) -> Future[None]:
         except (Exception, SystemExit):  # too late for any episode
             logger.warning("closing %r failed", env, exc_info=True)
         finally:
-            closed.set_result(None)
+            done.set_result(None)
 
     if sys.is_finalizing():  # an unfinished episode is being destroyed
         close()
     else:
         after_calls(env.unwrapped, lambda: run_aside(close))
-    return closed
+    return done
 
 
 async def close_env(env: Env, timeout: float | None = None) -> None:
@@ -181,7 +189,7 @@ class ClosedOnError:
 def close_all(
     envs: Sequence[Env],
     timeout: float = CLOSE_TIMEOUT,
-    closing: Mapping[Future[None], Env] = MappingProxyType({}),
+    closing: Mapping[Future[None], object] = MappingProxyType({}),
 ) -> None:
     """Close environments concurrently, `MAX_THREADS` at a time, without an event loop.
 
@@ -197,7 +205,7 @@ def close_all(
             _log_hung(running[hung], timeout)
 
 
-def _log_hung(env: Env, seconds: float) -> None:
+def _log_hung(env: object, seconds: float) -> None:
     logger.warning("closing %r has not returned within %g s; it is abandoned", env, seconds)
 
 

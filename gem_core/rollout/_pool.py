@@ -68,7 +68,7 @@ class EnvPool:
         self._playing = self._most_playing = 0
         self._tried: dict[str, asyncio.Event | None] = {}  # by kind; an event until the first build is over
         self._unbuilt: dict[str, list[EnvError]] = {}  # by kind; failures of `reserve`
-        self._closing: dict[Future[None], Env] = {}
+        self._closing: dict[Future[None], object] = {}  # also those that are still being built
 
     def prepare(self, source: EnvChoice, contexts: Iterable[Context] = ()) -> list[str]:
         """Build one environment of `source` now, to report a wrong id or argument early.
@@ -104,10 +104,8 @@ class EnvPool:
             step_timeout: Maximum number of seconds for a constructor; None means no limit. If a constructor
                 fails, `play_all` later returns a failed episode for a task with that environment.
         """
-        sources = [EnvChoice.of(task) for task in tasks]
+        sources = [EnvChoice.of(task) for task in tasks][: self._max_envs]
         missing = []
-        if self._max_envs is not None:
-            sources = sources[: self._max_envs]
         idle = {kind: len(envs) for kind, envs in self._idle.items()}
         for source in sources:
             idle[source.call] = idle.get(source.call, 0) - 1
@@ -258,15 +256,15 @@ class EnvPool:
             EnvError: The constructor failed.
         """
         kind = source.call
-        build = functools.partial(self._make, source)
+        make = functools.partial(self._make, source)
+        build = functools.partial(build_env, source.env_id, make, timeout, self._note_closing)
         if kind in self._tried:
-            first = self._tried[kind]
-            if first is not None:
+            if (first := self._tried[kind]) is not None:
                 await first.wait()
-            return await build_env(source.env_id, build, timeout)
+            return await build()
         over = self._tried[kind] = asyncio.Event()
         try:
-            return await build_env(source.env_id, build, timeout)
+            return await build()
         finally:
             self._tried[kind] = None
             over.set()
@@ -287,10 +285,9 @@ class EnvPool:
 
     def _keep(self, kind: str, env: Env) -> None:
         """Keep an idle environment, and start closing those that exceed the limit."""
-        envs = self._idle.pop(kind, [])
         env.rest()
+        envs = self._idle[kind] = self._idle.pop(kind, [])  # the last one now
         envs.append(env)
-        self._idle[kind] = envs
         self._trim(self._playing - 1)
 
     def _trim(self, in_use: int) -> None:
@@ -301,9 +298,11 @@ class EnvPool:
             too_many = unused.pop(0)
             if not unused:
                 del self._idle[oldest]
-            closing = start_closing(too_many)
-            self._closing[closing] = too_many
-            closing.add_done_callback(lambda done: self._closing.pop(done, None))
+            self._note_closing(start_closing(too_many), too_many)
+
+    def _note_closing(self, closed: Future[None], env: object) -> None:
+        self._closing[closed] = env
+        closed.add_done_callback(lambda done: self._closing.pop(done, None))
 
     def _make(self, source: EnvChoice) -> Env:
         env = source.make()
@@ -315,7 +314,10 @@ class EnvPool:
             raise
 
     def close(self) -> None:
-        """Close the idle environments; after a time limit, stop waiting for those whose close hangs."""
+        """Close the idle environments, and those that canceled episodes were building.
+
+        After a time limit, stop waiting for those whose close hangs.
+        """
         envs = [env for kind in self._idle.values() for env in kind]
         self._idle.clear()
         close_all(envs, closing=dict(self._closing))

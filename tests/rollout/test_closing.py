@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,6 +23,8 @@ from tests.cancels.witness import Awaiting, Blocking, Witness
 from tests.envs.multiagent.test_multi_agent_env import Counting
 from tests.rollout.policies import ScriptedPolicy
 from tests.rollout.tokenizers import CharTokenizer
+from tests.support import recorded
+from tests.support.recorded import Record
 
 CONTEXT = AppendContext(CharTokenizer())
 MESSAGES = MessagesContext()
@@ -287,6 +290,31 @@ def test_a_pool_closes_an_environment_whose_wrappers_cannot_be_built() -> None:
     episode = asyncio.run(pool.play(task, says("x"), CONTEXT, log_errors=False))
     assert episode.stop_reason == "env_error"
     assert [env.closed for env in MADE] == [1]
+
+
+@pytest.mark.parametrize("already_built", [0, 1])
+def test_a_pool_closes_what_canceled_episodes_were_building(already_built: int, tmp_path: Path) -> None:
+    """Cancel three episodes while the first environment, or both others, are being built."""
+    record = Record(tmp_path / "record")
+    recorded.register()
+    kwargs = {"path": str(tmp_path / "record"), "build": 1.0, "close": 0.2}
+    tasks = [{"env_id": recorded.IDS[1], "env_kwargs": kwargs, "seed": seed} for seed in range(3)]
+    pool = EnvPool()
+
+    async def cancel() -> None:
+        playing = [asyncio.ensure_future(pool.play(task, says(""), CONTEXT)) for task in tasks]
+        while record.count("built") < already_built:
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.3)
+        for episode in playing:
+            episode.cancel()
+        await asyncio.gather(*playing, return_exceptions=True)
+
+    asyncio.run(cancel())
+    assert record.count("built") == already_built
+    pool.close()
+    assert record.count("built") == (3 if already_built else 1)
+    assert record.open() == set()
 
 
 def test_an_environment_is_closed_where_no_further_thread_can_start(monkeypatch: pytest.MonkeyPatch) -> None:
