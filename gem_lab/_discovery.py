@@ -10,7 +10,9 @@ Names are read from the metadata of the installed packages; a plugin is imported
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from gem_core._util.messages import error_line, unknown
@@ -60,10 +62,10 @@ def load_trainer(name: str) -> TrainerPlugin:
     if name in _registered:
         return _registered[name]
     check_trainer_names([name])
-    targets = sorted({entry.value for entry in _entry_points() if entry.name == name})
+    entry, *others = (entry for entry in _entry_points() if entry.name == name)
+    targets = sorted({entry.value, *(other.value for other in others)})
     if len(targets) > 1:
         raise UnsupportedTrainer(f"several packages register trainer {name!r}: {', '.join(targets)}")
-    (entry, *_) = (entry for entry in _entry_points() if entry.name == name)
     try:
         plugin = entry.load()
     except Exception as error:  # importing a third-party package can raise anything
@@ -109,6 +111,11 @@ def hook_problem(trainer: SupportedTrainer) -> str | None:
 
 
 def _entry_points() -> tuple[EntryPoint, ...]:
+    return _installed(tuple(sys.path))
+
+
+@lru_cache(maxsize=1)  # reading the metadata of all packages takes 30 ms, and a command asks a dozen times
+def _installed(path: tuple[str, ...]) -> tuple[EntryPoint, ...]:
     from importlib.metadata import entry_points  # slow to import
 
     return tuple(entry_points(group=GROUP))

@@ -45,6 +45,16 @@ def test_a_wrong_entry_point_is_named(values: list[str], message: str, package: 
         _discovery.load_trainer("min")
 
 
+def test_a_package_on_a_folder_that_is_added_to_the_path_is_found(tmp_path, monkeypatch):
+    assert "later" not in _discovery.trainer_names()
+    package = tmp_path / "later-1.dist-info"
+    package.mkdir()
+    (package / "METADATA").write_text("Metadata-Version: 2.1\nName: later\nVersion: 1\n")
+    (package / "entry_points.txt").write_text(f"[{_discovery.GROUP}]\nlater = later:TRAINER\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert "later" in _discovery.trainer_names()
+
+
 def test_a_hook_works_if_its_entry_point_and_modules_exist() -> None:
     def hook(entry_point: tuple[str, str] | None = None, modules: tuple[str, ...] = ()) -> str | None:
         trainer = SupportedTrainer(
