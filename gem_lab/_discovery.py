@@ -111,11 +111,19 @@ def hook_problem(trainer: SupportedTrainer) -> str | None:
 
 
 def _entry_points() -> tuple[EntryPoint, ...]:
-    return _installed(tuple(sys.path))
+    return installed(GROUP)
 
 
-@lru_cache(maxsize=1)  # reading the metadata of all packages takes 30 ms, and a command asks a dozen times
-def _installed(path: tuple[str, ...]) -> tuple[EntryPoint, ...]:
+def installed(group: str) -> tuple[EntryPoint, ...]:
+    """Return the entry points of a group that installed packages have.
+
+    Reading the metadata of all packages takes 30 ms, so it is repeated only when the import path has changed.
+    """
+    return _on_path(group, tuple(sys.path))
+
+
+@lru_cache(maxsize=8)
+def _on_path(group: str, path: tuple[str, ...]) -> tuple[EntryPoint, ...]:
     from importlib.metadata import entry_points  # slow to import
 
-    return tuple(entry_points(group=GROUP))
+    return tuple(entry_points(group=group))

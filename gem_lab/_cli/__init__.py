@@ -14,7 +14,6 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
-from importlib.metadata import entry_points
 
 import gem_core
 from gem_core._util.messages import error_text
@@ -23,6 +22,7 @@ from gem_lab._cli import _console
 from gem_lab._cli._arguments import CommandParser, HelpFormatter
 from gem_lab._cli._completion import SHELLS, PrintCompletion
 from gem_lab._cli._signals import ends_like_ctrl_c
+from gem_lab._discovery import installed
 
 COMMANDS = (
     "envs", "play", "new", "check", "train", "eval", "report", "tiny", "data", "export", "path", "view",
@@ -125,7 +125,7 @@ def _run(argv: Sequence[str] | None) -> int:
 
 def command_modules() -> dict[str, str]:
     """Return the module of each command, in the order of the help."""
-    others = {entry.name: entry.value for entry in entry_points(group=GROUP)}
+    others = {entry.name: entry.value for entry in installed(GROUP)}
     return {name: f"gem_lab._cli.{name}" for name in COMMANDS} | {
         name: module for name, module in sorted(others.items()) if name not in COMMANDS
     }
