@@ -30,7 +30,7 @@ demo: $(VENV)/train  ## train a tiny agent on a number game in about 3 minutes a
 	$(BIN)/python -m gem_lab.train.demo --out runs/demo
 
 test: $(VENV)/ready  ## run every test (prints requirements first)
-	@echo "make test: 9 GB of disk with the installs, about 40 minutes on 2 cores (make test-core: 17)."
+	@echo "make test: 9 GB of disk with the installs, 40 to 60 minutes on 2 cores (make test-core: about 20)."
 	$(BIN)/nox
 
 test-core: $(VENV)/ready  ## run the tests of gem_core only

@@ -36,7 +36,7 @@ def register_trainer(name: str, plugin: TrainerPlugin) -> None:
 
 def trainer_names() -> list[str]:
     """Return the sorted names of all plugins, without importing any."""
-    return sorted({*_registered, *(entry.name for entry in _entry_points())})
+    return sorted({*_registered, *(entry.name for entry in installed(GROUP))})
 
 
 def check_trainer_names(names: list[str], *others: str) -> None:
@@ -62,18 +62,18 @@ def load_trainer(name: str) -> TrainerPlugin:
     if name in _registered:
         return _registered[name]
     check_trainer_names([name])
-    entry, *others = (entry for entry in _entry_points() if entry.name == name)
-    targets = sorted({entry.value, *(other.value for other in others)})
+    found = [entry for entry in installed(GROUP) if entry.name == name]
+    targets = sorted({entry.value for entry in found})
     if len(targets) > 1:
         raise UnsupportedTrainer(f"several packages register trainer {name!r}: {', '.join(targets)}")
     try:
-        plugin = entry.load()
+        plugin = found[0].load()
     except Exception as error:  # importing a third-party package can raise anything
-        raise UnsupportedTrainer(f"{entry.value} cannot be imported: {error_line(error)}") from error
+        raise UnsupportedTrainer(f"{targets[0]} cannot be imported: {error_line(error)}") from error
     if not isinstance(plugin, TrainerPlugin):
         kind = type(plugin).__name__
         raise UnsupportedTrainer(
-            f"{entry.value} is a {kind}: expected a gem_core.trainers._plugin.TrainerPlugin"
+            f"{targets[0]} is a {kind}: expected a gem_core.trainers._plugin.TrainerPlugin"
         )
     return plugin
 
@@ -99,19 +99,14 @@ def load_part(name: str, part: PluginFunction) -> Callable[..., Any]:
 
 def hook_problem(trainer: SupportedTrainer) -> str | None:
     """Return why the hook of a plugin does not work in this Python environment, or None if it does."""
-    from importlib.metadata import entry_points
     from importlib.util import find_spec
 
     if trainer.entry_point is not None:
         group, name = trainer.entry_point
-        if not entry_points(group=group, name=name):
+        if name not in {entry.name for entry in installed(group)}:
             return f"no entry point {name!r} in group {group!r}: pip install gem-core in this environment"
     missing = [module for module in trainer.hook_modules if find_spec(module) is None]
     return f"this version of gem-core has no {' and no '.join(missing)} yet" if missing else None
-
-
-def _entry_points() -> tuple[EntryPoint, ...]:
-    return installed(GROUP)
 
 
 def installed(group: str) -> tuple[EntryPoint, ...]:

@@ -25,7 +25,7 @@ for id in list_envs():
         continue
     try:
         with make(id) as env:
-            seen[id] = [[repr(env.reset(seed=seed)), *first_moves(env, seed)] for seed in (3,)]
+            seen[id] = [repr(env.reset(seed=3)), *first_moves(env, 3)]
     except GemError:
         continue  # a dataset that is not here, or a package
 with results:
@@ -33,7 +33,7 @@ with results:
 """
 
 
-def moves(hash_seed: int) -> dict[str, list[list[str | None]]]:
+def moves(hash_seed: int) -> dict[str, list[str | None]]:
     environment = {
         **os.environ,
         "PYTHONHASHSEED": str(hash_seed),
@@ -43,7 +43,7 @@ def moves(hash_seed: int) -> dict[str, list[list[str | None]]]:
     child = subprocess.run(
         [sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True, check=True
     )
-    played: dict[str, list[list[str | None]]] = json.loads(child.stdout)
+    played: dict[str, list[str | None]] = json.loads(child.stdout)
     return played
 
 

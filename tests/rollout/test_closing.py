@@ -293,7 +293,9 @@ def test_a_pool_closes_an_environment_whose_wrappers_cannot_be_built() -> None:
 
 
 @pytest.mark.parametrize("already_built", [0, 1])
-def test_a_pool_closes_what_canceled_episodes_were_building(already_built: int, tmp_path: Path) -> None:
+def test_a_pool_closes_what_canceled_episodes_were_building(
+    already_built: int, tmp_path: Path, own_registry: None
+) -> None:
     """Cancel three episodes while the first environment, or both others, are being built."""
     record = Record(tmp_path / "record")
     recorded.register()

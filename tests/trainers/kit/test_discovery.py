@@ -21,7 +21,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[EntryPoint]
     (tmp_path / "gem_test_package.py").write_text("not_a_plugin = 3\n")
     monkeypatch.syspath_prepend(tmp_path)
     points: list[EntryPoint] = []
-    monkeypatch.setattr(_discovery, "_entry_points", lambda: points)
+    monkeypatch.setattr(_discovery, "installed", lambda group: points)
     return points
 
 
