@@ -104,7 +104,7 @@ class _Actor:
         import ray
 
         sys.path[:] = [*path, *(entry for entry in sys.path if entry not in path)]
-        host = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
+        host = ray.util.get_node_ip_address()
         self._listener = socket.create_server((host, 0))
         self._listener.settimeout(START_SECONDS)
         self._secret = secrets.token_bytes(SECRET_SIZE)

@@ -183,7 +183,7 @@ class Endpoint:
     async def _create(self, messages: list[Message], body: Mapping[str, Any]) -> Any:
         return await self._client.chat.completions.create(
             model=self._model,
-            messages=messages,  # type: ignore[arg-type]  # the client sends plain dicts
+            messages=messages,
             extra_body=body or None,
         )
 
