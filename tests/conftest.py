@@ -5,6 +5,8 @@ import gc
 import os
 import signal
 import sys
+from collections import defaultdict
+from zlib import crc32
 
 import pytest
 from hypothesis import settings
@@ -31,8 +33,31 @@ EXIT_SECONDS = 120
 gc.disable()  # while tests are collected: imports create little garbage, and looking for it takes 5 s
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Start with the long tests, so that no worker runs one alone at the end."""
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--cases",
+        default="1/1",
+        metavar="I/N",
+        help="run share I of N of the cases of each parametrized test; a test with fewer than N runs them all",
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out the cases of other shares. Start with the long tests, so that no worker runs one at the end."""
+    share, shares = map(int, config.getoption("cases").split("/"))
+    if not 1 <= share <= shares:
+        raise pytest.UsageError(f"--cases {share}/{shares}: expected a share from 1 to {shares}")
+    tests = defaultdict(list)
+    for item in items:
+        tests[item.nodeid.partition("[")[0]].append(item)
+    dropped = set()
+    for cases in tests.values():
+        # In the order of their parameters, one share would have all cases with the last of two values.
+        mixed = sorted(cases, key=lambda item: crc32(item.nodeid.encode()))
+        if len(cases) >= shares:
+            dropped |= {item for index, item in enumerate(mixed) if index % shares != share - 1}
+    config.hook.pytest_deselected(items=[*dropped])
+    items[:] = [item for item in items if item not in dropped]
     items.sort(key=lambda item: item.get_closest_marker("long") is None)
 
 

@@ -329,8 +329,8 @@ def _other_global_random(offset: int) -> Iterator[None]:
         np.random.set_state(before[1])  # noqa: NPY002
 
 
-def _global_random() -> str:
-    return repr((random.getstate(), np.random.get_state(legacy=False)))  # noqa: NPY002
+def _global_random() -> bytes:
+    return pickle.dumps((random.getstate(), np.random.get_state(legacy=False)))  # noqa: NPY002
 
 
 def _without_previous(frames: list[Frame]) -> list[Frame]:

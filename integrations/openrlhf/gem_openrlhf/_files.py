@@ -7,6 +7,7 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from difflib import get_close_matches
+from functools import lru_cache
 from glob import glob
 from pathlib import Path
 from types import SimpleNamespace
@@ -147,11 +148,17 @@ def check_knows_tasks(agent: str | None, place: str) -> None:
     """
     if not agent or plays_rows(agent):
         return
-    nodes = list(ast.walk(ast.parse(Path(agent).read_bytes())))
-    names = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
-    names += [node.module or "." for node in nodes if isinstance(node, ast.ImportFrom)]
-    if {name.partition(".")[0] for name in names} <= _WITHOUT_GEM:
+    if _imports(Path(agent).read_bytes()) <= _WITHOUT_GEM:
         raise ConfigError(
             f"{place}: {agent} does not use gem-core, so the name of the task would be its prompt; let its "
             "AgentExecutor be a subclass of gem_openrlhf.GemExecutor, which takes an agent for other rows"
         )
+
+
+@lru_cache(maxsize=1)  # asked for each row of a file
+def _imports(code: bytes) -> frozenset[str]:
+    """Return the top-level packages that a module imports; an empty name for its own."""
+    nodes = list(ast.walk(ast.parse(code)))
+    names = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
+    names += [node.module or "." for node in nodes if isinstance(node, ast.ImportFrom)]
+    return frozenset(name.partition(".")[0] for name in names)
