@@ -38,12 +38,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--cases",
         default="1/1",
         metavar="I/N",
-        help="run share I of N of the cases of each parametrized test; a test with fewer than N runs them all",
+        help="run share I of N of the cases of each parametrized test; all cases of one with fewer than N",
     )
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out the cases of other shares. Start with the long tests, so that no worker runs one at the end."""
+    """Leave out the cases of other shares; start with the long tests, so that none runs alone at the end."""
     share, shares = map(int, config.getoption("cases").split("/"))
     if not 1 <= share <= shares:
         raise pytest.UsageError(f"--cases {share}/{shares}: expected a share from 1 to {shares}")

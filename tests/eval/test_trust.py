@@ -84,9 +84,10 @@ def test_a_password_reaches_no_page_and_no_output(tmp_path, capsys):
     write_page([episode], tmp_path / "page.html")
     assert "PASSW0RD" not in (tmp_path / "page.html").read_text()
     assert "PASSW0RD" not in json.dumps(episode.to_dict()["env_kwargs"])
+    wrapper = f"tools(tools=\"mcp(url='{url}', connect_timeout=1)\")"
     for words in (
         ["play", f"openenv:Env(url='{url}')"],
-        ["eval", "--model", "random", "--env", GAME, "--wrappers", f"tools(tools=\"mcp(url='{url}')\")"],
+        ["eval", "--model", "random", "--env", GAME, "--wrappers", wrapper],
     ):
         assert main([*words, *(["--out", str(tmp_path / "run")] if words[0] == "eval" else [])]) != 0
     shown = capsys.readouterr()

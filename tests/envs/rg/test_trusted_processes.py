@@ -19,7 +19,7 @@ from gem_envs._rg import trusted  # noqa: E402
 from gem_envs._rg.env import _MADE_ELSEWHERE  # noqa: E402
 
 NAMES = sorted(_MADE_ELSEWHERE)
-COUNTS = {name: 2 if name == "knight_swap" else 5 for name in NAMES}  # its items take a second
+COUNTS = {name: 2 if name == "knight_swap" else 3 for name in NAMES}  # its items take a second
 PARTS = [{"name": name, "weight": 1, "config": {}} for name in ("ransom_note", "chain_sum")]
 PROGRAM = f"""
 import json

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 from collections.abc import Sequence
@@ -201,6 +202,23 @@ def test_the_plan_says_what_plays_and_rewards_each_row(
     plan = plan_of([*ACCEPTED, *own, "--algo.advantage.estimator", "group_norm"], capsys)
     assert plan["sources"] == [f"train | {name} | {theirs} | org/rm | 1" for name in ("default", "sums")]
     assert plan["estimator"] == "group_norm, OpenRLHF's own"
+
+
+def test_the_agent_file_is_read_once_for_all_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_files(tmp_path)
+    write_rows(tmp_path / "train.jsonl", [GUESS], 50)
+    with mock.patch("ast.walk", wraps=ast.walk) as walk:
+        plan = plan_of([*ACCEPTED, "--train.agent_func_path", "mine.py"], capsys)
+        (tmp_path / "mine.py").write_text("class AgentExecutor: ...\n")
+        with mock.patch.dict(os.environ):
+            problem = problem_of("openrlhf", [*ACCEPTED, "--train.agent_func_path", "mine.py"], capsys)
+    assert plan["sources"] == [f"train | {GUESS} | mine.py | mine.py | 50"]
+    assert problem is not None
+    assert "mine.py does not use gem-core" in problem
+    assert walk.call_count == 2
 
 
 @pytest.mark.parametrize(
