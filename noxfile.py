@@ -47,7 +47,7 @@ SIDE_BY_SIDE = (
 """Sessions of `three_at_a_time`, longest first, so that no long session runs alone at the end."""
 
 TIME_LIMIT = 55 * 60 if os.environ.get("CI") else None
-"""Seconds for `three_at_a_time`, so that CI ends with a report; two quiet cores need about 13 minutes."""
+"""Seconds for `three_at_a_time`, so that CI ends with a report; two quiet cores need about 20 minutes."""
 
 RESULTS = Path(".nox/results")
 NPM_TOKENIZERS = (

@@ -495,12 +495,11 @@ def normalized(
         min_std: Values count as equal if ``std <= min_std * max(1, |mean|)``.
 
     Raises:
-        ConfigError: `ddof`, `eps`, or `min_std` is out of range.
+        ConfigError: `ddof`, `eps`, or `min_std` is out of range, or `stats` is none of its choices.
         NonFiniteReward: The squared deviations overflow.
     """
     if not isinstance(stats, ReturnStats):
-        own = ReturnStats.from_returns(values, weights)
-        stats = own if stats is None else stats(own)
+        stats = chosen(stats, ReturnStats.from_returns(values, weights))
     scale = stats.scale(ddof=ddof, eps=eps, min_std=min_std)
     return (values - stats.mean) * scale if scale else np.zeros_like(values)
 
@@ -519,3 +518,15 @@ def check_numbers(name: str, numbers: Sequence[Any]) -> FloatArray:
     if array.ndim != 1 or not np.isfinite(array).all():
         raise ConfigError(f"{name}: expected a sequence of finite numbers")
     return array
+
+
+def chosen(stats: StatsChoice, own: ReturnStats) -> ReturnStats:
+    """Return the statistics to normalize by, where `own` are those of this batch.
+
+    Raises:
+        ConfigError: `stats` is none of its choices, or returns something else.
+    """
+    result = own if stats is None else stats(own) if callable(stats) else stats
+    if not isinstance(result, ReturnStats):
+        raise ConfigError(f"stats: expected ReturnStats, or a function that returns them, not {result!r}")
+    return result

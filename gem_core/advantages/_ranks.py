@@ -10,7 +10,6 @@ import numpy as np
 
 from gem_core.advantages._batch import Turns
 from gem_core.advantages._inputs import IDS, PER_EPISODE
-from gem_core.advantages._stats import ReturnStats
 from gem_core.errors import ConfigError, NonFiniteReward
 
 if TYPE_CHECKING:
@@ -67,11 +66,6 @@ class Ranks:
         messages: list[Any] = [None] * dist.get_world_size(self._group)
         dist.all_gather_object(messages, message, group=self._group)
         return messages
-
-
-def merge(stats: Sequence[ReturnStats]) -> ReturnStats:
-    """Return the statistics over all ranks."""
-    return ReturnStats().merge(*stats)
 
 
 def pack(turns: Turns, arguments: Mapping[str, Any], *, with_lengths: bool) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -73,10 +74,7 @@ class ReturnStats:
 
     def merge(self, *others: ReturnStats) -> ReturnStats:
         """Return the statistics of the union; the order affects rounding only."""
-        merged = self
-        for other in others:
-            merged = _merge(merged, other)
-        return merged
+        return reduce(_merge, others, self)
 
     def std(self, ddof: int = 0) -> float:
         """Return the population (`ddof=0`) or sample (`ddof=1`) standard deviation; 0.0 if undefined."""

@@ -36,10 +36,10 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from gem_core.advantages._batch import Turns
+from gem_core.advantages._batch import Turns, chosen
 from gem_core.advantages._declaration import Declaration
 from gem_core.advantages._inputs import IDS, PER_EPISODE, flags
-from gem_core.advantages._ranks import PER_TURN, Ranks, merge, pack, unpack
+from gem_core.advantages._ranks import PER_TURN, Ranks, pack, unpack
 from gem_core.advantages._stats import FloatArray, ReturnStats
 from gem_core.advantages._turns import TurnLayout, check_tensor
 from gem_core.errors import ConfigError
@@ -77,6 +77,8 @@ def compute(
         process_group: The ranks that hold the batch together, or None.
         arguments: Needs and options of the estimator.
     """
+    if not (process_group is None or isinstance(process_group, dist.ProcessGroup)):
+        raise ConfigError(f"process_group: expected a group that this rank belongs to, not {process_group!r}")
     arguments = dict(arguments)
     truncated, threads = arguments.pop("truncated", None), arguments.pop("threads", None)
     options = {name: arguments[name] for name in arguments.keys() - {"stats", *PER_EPISODE, *PER_TURN}}
@@ -86,8 +88,7 @@ def compute(
     stats_argument, used_stats = arguments.get("stats"), []
 
     def resolve(own: ReturnStats) -> ReturnStats:
-        mine = stats_argument(own) if callable(stats_argument) else stats_argument or own
-        used_stats.append(merge(ranks.gather(mine)))
+        used_stats.append(ReturnStats().merge(*ranks.gather(chosen(stats_argument, own))))
         return used_stats[0]
 
     try:

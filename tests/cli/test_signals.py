@@ -83,16 +83,22 @@ def test_an_exam_ends_with_its_processes(tmp_path, end):
         process.wait()
 
 
-def test_the_handlers_of_others_stay():
+@pytest.fixture
+def unhandled():
+    """Nobody handles SIGTERM; a Ray of an earlier test in this process would."""
+    before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGTERM, before)
+
+
+def test_the_handlers_of_others_stay(unhandled):
     calls = []
-    mine = signal.signal(signal.SIGTERM, lambda number, _: calls.append(number))
-    try:
-        with ends_like_ctrl_c() as received:
-            signal.raise_signal(signal.SIGTERM)
-        assert calls == [signal.SIGTERM]
-        assert received == []
-    finally:
-        signal.signal(signal.SIGTERM, mine)
+    signal.signal(signal.SIGTERM, lambda number, _: calls.append(number))
+    with ends_like_ctrl_c() as received:
+        signal.raise_signal(signal.SIGTERM)
+    assert calls == [signal.SIGTERM]
+    assert received == []
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     with pytest.raises(KeyboardInterrupt), ends_like_ctrl_c():
         signal.raise_signal(signal.SIGTERM)
-    assert signal.getsignal(signal.SIGTERM) is mine
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
