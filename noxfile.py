@@ -170,7 +170,7 @@ def minimal(session: nox.Session) -> None:
     # Without rewritten assertions, the tests are imported in half the time; `core` shows their values.
     args = (*WORKERS, "-m", "not once", "--hypothesis-profile", "few", "--assert", "plain")
     pytest(session, *args, "--ignore", "tests/docs", "--cases", "1/2" if oldest else "2/2")
-    if oldest:
+    if oldest and not session.posargs:  # they may name tests
         pytest(session, *args, "tests/docs", report=f"{session.name}-docs")
 
 

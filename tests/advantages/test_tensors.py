@@ -340,6 +340,10 @@ def gdpo(rewards, mask, components, **options):
     )
 
 
+NO_MEMBER = torch.distributed.GroupMember.NON_GROUP_MEMBER
+"""What `torch.distributed.new_group` returns on the ranks that are not in the group."""
+
+
 def nan_in_row_1():
     components = torch.ones(2, 3, 2)
     components[1, 2, 1] = math.nan
@@ -388,7 +392,10 @@ def nan_in_row_1():
         (lambda r, m: reference.rebn([[0.0, 1.0]], stats=[]), r"stats: .* not \[\]"),
         (lambda r, m: reference.rebn.tensors(r, m, stats=lambda own: own.mean), r"stats: .* not 0\.0"),
         (lambda r, m: reference.rebn.tensors(r, m, process_group="gloo"), "process_group: .* not 'gloo'"),
-        (lambda r, m: reference.rebn.tensors(r, m, process_group=torch.distributed.GroupMember), "this rank"),
+        (
+            lambda r, m: reference.rebn.tensors(r, m, process_group=NO_MEMBER),
+            "a group that this rank belongs to",
+        ),
         (lambda r, m: reference.rebn.tensors(r, m, truncated=[True]), "truncated: 1 entries for 2 rows"),
         (lambda r, m: reference.rebn.tensors(r, m.tolist(), truncated=[True] * 2), "response_mask is a list"),
     ],
